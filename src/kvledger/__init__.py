@@ -1,0 +1,62 @@
+"""kvledger: where KV-cache memory goes, in exact numbers."""
+
+from kvledger.errors import LedgerError
+from kvledger.ledger import Ledger
+from kvledger.lengths import LengthTable
+from kvledger.metadata import (
+    best_page_size,
+    bytes_from_slots,
+    c_for_page_size,
+    closed_form_gap,
+    closed_form_page_size,
+    cost,
+    envelope,
+    near_best,
+    slots_from_bytes,
+)
+from kvledger.models import Model, kv_bytes_per_token, load_models
+from kvledger.paging import (
+    expected_tail_slack,
+    growth_tail_slack,
+    mean_tail_slack,
+    page_counts,
+    paged,
+    paged_sweep,
+    tail_slack_distribution,
+)
+from kvledger.reservation import contiguous, next_power_of_two
+from kvledger.sharing import Image, PageContext, shared, shared_page_ids, shared_pages
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Image",
+    "Ledger",
+    "LedgerError",
+    "LengthTable",
+    "Model",
+    "PageContext",
+    "best_page_size",
+    "bytes_from_slots",
+    "c_for_page_size",
+    "closed_form_gap",
+    "closed_form_page_size",
+    "contiguous",
+    "cost",
+    "envelope",
+    "expected_tail_slack",
+    "growth_tail_slack",
+    "kv_bytes_per_token",
+    "load_models",
+    "mean_tail_slack",
+    "near_best",
+    "next_power_of_two",
+    "page_counts",
+    "paged",
+    "paged_sweep",
+    "shared",
+    "shared_page_ids",
+    "shared_pages",
+    "slots_from_bytes",
+    "tail_slack_distribution",
+]
