@@ -1,0 +1,995 @@
+"""What a chapter may show: a number, a table or a figure, each tied to code and data.
+
+A chapter calls :func:`number`, :func:`table`, :func:`figure` and :func:`cite`, and shows
+nothing else. Each emits one output whose text strict nbval compares when it runs the
+chapter again; each carries its kind, ``computed``, ``cited`` or ``measured``.
+
+One format language serves all of them (:func:`format_value`).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import html
+import io
+import json
+import math
+import numbers
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
+
+from kvledger import datafiles
+from kvledger.book import style
+from kvledger.errors import LedgerError
+
+__all__ = [
+    "Claim",
+    "ClaimMismatch",
+    "cite",
+    "claims_table",
+    "data_digest",
+    "figure",
+    "figures_folder",
+    "format_value",
+    "number",
+    "read_claims",
+    "table",
+]
+
+Kind = Literal["computed", "cited", "measured"]
+
+KINDS = ("computed", "cited", "measured")
+MIME_PREFIX = "application/papermill.record/"
+RECORD = MIME_PREFIX + "text/plain"
+
+#: Words, digits and underscores, joined by dots; no colon, because ``{glue:text}`id:fmt```
+#: reads what follows one as a format.
+NUMBER_ID = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+TABLE_ID = re.compile(r"tab-[a-z0-9]+(-[a-z0-9]+)*")
+FIGURE_ID = re.compile(r"fig-[a-z0-9]+(-[a-z0-9]+)*")
+
+RELEASE_YEAR = 2026
+NOTEBOOK_DPI = 144
+#: Twice the 96 pixels an inch of a web page.
+DOWNLOAD_DPI = 192
+MIN_ALT = 40
+DASH = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+
+# Text shown so far under each id: one id says one thing on every page.
+_shown: dict[str, str] = {}
+
+
+class ClaimMismatch(LedgerError):  # noqa: N818, says what happened
+    """A computed value differs from the published one."""
+
+
+class Claim(NamedTuple):
+    """One published number: a row of ``data/claims.csv`` or of the paper's numbers."""
+
+    id: str
+    text: str
+    unit: str
+    given: str
+    source: str
+    where: str
+
+    @property
+    def value(self) -> Fraction:
+        """The published decimal, exactly."""
+        return Fraction(self.text)
+
+
+# --- values as text -------------------------------------------------------------------
+
+_FORMAT = re.compile(r"(?P<sign>\+?)(?P<comma>,?)(\.(?P<digits>\d+))?(?P<type>[dfg%])")
+_ACCEPTED = (
+    "None, 'fraction', 'bytes', or [+][,][.digits] and one of d f g % "
+    "(such as ',d' '.2f' '.1%' '.3g')"
+)
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def _exact(value: object, name: str) -> Fraction | None:
+    """Return the exact value of any finite real number; None for anything else."""
+    if isinstance(value, (bool, np.bool_)):
+        raise LedgerError(f"{name}: {value!r} is a truth value; accepted: a number or a text")
+    if isinstance(value, Decimal) and value.is_finite():
+        return Fraction(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, numbers.Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    if isinstance(value, (float, Decimal)):
+        if not math.isfinite(value):
+            raise LedgerError(f"{name}: {value!r}; accepted: a finite number")
+        return Fraction(value)
+    return None
+
+
+def _fixed(value: Fraction, digits: int, comma: bool, plus: bool) -> str:
+    """Decimal text with `digits` places, rounded half to even from the exact value."""
+    scaled = round(value * 10**digits)
+    whole, part = divmod(abs(scaled), 10**digits)
+    text = f"{whole:,}" if comma else str(whole)
+    if digits:
+        text += f".{part:0{digits}d}"
+    sign = MINUS if scaled < 0 else "+" if plus and scaled > 0 else ""
+    return sign + text
+
+
+def _significant(value: Fraction, digits: int, comma: bool, plus: bool) -> str:
+    """Decimal text with `digits` significant digits, never an exponent."""
+    if value == 0:
+        return "0"
+    places = digits
+    size = abs(value)
+    # The exact position of the first digit; logarithms of floats can be one off.
+    while round(size * Fraction(10) ** places) >= 10**digits:
+        places -= 1
+    while round(size * Fraction(10) ** (places + 1)) < 10**digits:
+        places += 1
+    if places >= 0:
+        return _fixed(value, places, comma, plus)
+    rounded = round(value / 10**-places) * 10**-places
+    return _fixed(Fraction(rounded), 0, comma, plus)
+
+
+def _in_bytes(value: Fraction, name: str) -> str:
+    if value.denominator != 1:
+        raise LedgerError(f"{name}: {value} bytes; accepted: a whole number of bytes")
+    unit = 0
+    while unit + 1 < len(_BYTE_UNITS) and abs(value) >= 1024 ** (unit + 1):
+        unit += 1
+    text = _fixed(value / 1024**unit, 2 if unit else 0, True, False)
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"{text}\N{NO-BREAK SPACE}{_BYTE_UNITS[unit]}"
+
+
+def _places(value: Fraction) -> int | None:
+    """Decimal places that show a fraction exactly, if four are enough."""
+    return next((p for p in range(5) if (value * 10**p).denominator == 1), None)
+
+
+def format_value(value: object, fmt: str | None = None, *, name: str = "value") -> str:
+    """Text of a number: exact where it can be, rounded only where `fmt` asks.
+
+    Parameters
+    ----------
+    value : int, Fraction, Decimal, float, NumPy scalar or str
+        What to show. A text is shown as it is.
+    fmt : str, optional
+        One of
+
+        * None: integers in full, in groups of three from 10,000 up; fractions as a
+          decimal when four places show them exactly; floats are refused;
+        * ``[+][,][.digits]`` and one of ``d`` (a whole number), ``f`` (that many
+          decimals), ``g`` (that many significant digits, no exponent), ``%`` (times one
+          hundred, with the sign): ``",d"``, ``".2f"``, ``".3g"``, ``".1%"``;
+        * ``"fraction"``: numerator and denominator, ``3/14``;
+        * ``"bytes"``: whole bytes in the largest fitting IEC unit, at most two decimals.
+
+        Rounding is half to even, from the exact value.
+    name : str
+        What the error message calls the value.
+
+    Returns
+    -------
+    str
+        The text. A negative number has a true minus sign.
+
+    Raises
+    ------
+    LedgerError
+        For a value that is not a finite number or a text, a format outside the
+        language, a float or a long fraction without a format, a ``d`` of a value that
+        is not whole, or a text with a format.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> format_value(9000), format_value(524288), format_value(Fraction(153, 4))
+    ('9000', '524,288', '38.25')
+    >>> format_value(Fraction(3, 14), "fraction"), format_value(Fraction(3, 14), ".3g")
+    ('3/14', '0.214')
+    >>> format_value(0.366, ".1%"), format_value(57344, "bytes").replace(chr(160), " ")
+    ('36.6%', '56 KiB')
+    """
+    if isinstance(value, str):
+        if fmt is not None:
+            raise LedgerError(f"{name}: format {fmt!r} given for the text {value!r}")
+        if not value.strip() or value != value.strip() or "\n" in value:
+            raise LedgerError(f"{name}: {value!r}; accepted: one line of text, not blank")
+        return value
+    exact = _exact(value, name)
+    if exact is None:
+        raise LedgerError(
+            f"{name}: {value!r} ({type(value).__name__}); accepted: int, Fraction, Decimal, "
+            "float, NumPy number or str"
+        )
+    if fmt is None:
+        places = _places(exact)
+        if places is None or isinstance(value, (float, np.floating)):
+            raise LedgerError(f"{name}: {value!r} needs a format; accepted: {_ACCEPTED[6:]}")
+        return _fixed(exact, places, abs(exact) >= 10_000, False)
+    if fmt == "fraction":
+        text = str(abs(exact.numerator))
+        if exact.denominator != 1:
+            text += f"/{exact.denominator}"
+        return (MINUS if exact < 0 else "") + text
+    if fmt == "bytes":
+        return _in_bytes(exact, name)
+    found = _FORMAT.fullmatch(fmt) if isinstance(fmt, str) else None
+    if found is None:
+        raise LedgerError(f"{name}: format {fmt!r}; accepted: {_ACCEPTED}")
+    comma, plus = bool(found["comma"]), bool(found["sign"])
+    digits = found["digits"]
+    if found["type"] == "d":
+        if digits is not None or exact.denominator != 1:
+            raise LedgerError(f"{name}: {value!r} with format {fmt!r}; accepted: a whole number")
+        return _fixed(exact, 0, comma, plus)
+    if digits is None or (found["type"] == "g" and int(digits) == 0):
+        raise LedgerError(f"{name}: format {fmt!r} does not say how many digits")
+    if found["type"] == "g":
+        return _significant(exact, int(digits), comma, plus)
+    if found["type"] == "%":
+        return _fixed(exact * 100, int(digits), comma, plus) + "%"
+    return _fixed(exact, int(digits), comma, plus)
+
+
+# --- published numbers ----------------------------------------------------------------
+
+_SOURCES = (
+    ("claims.csv", ("id", "value", "unit", "given", "source")),
+    ("paper_pagedattention.csv", ("id", "value", "unit", "where", "note")),
+)
+
+
+def _read(name: str, columns: Sequence[str], path: Path) -> dict[str, Claim]:
+    claims: dict[str, Claim] = {}
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = csv.reader(stream)
+        header = next(rows, [])
+        if tuple(header) != tuple(columns):
+            raise LedgerError(f"{name} line 1: {header}; accepted: {','.join(columns)}")
+        for row in rows:
+            at = f"{name} line {rows.line_num}"
+            if len(row) != len(columns):
+                raise LedgerError(f"{at}: {len(row)} fields; accepted: {len(columns)}")
+            id_, value, unit, given, last = row
+            if not NUMBER_ID.fullmatch(id_):
+                raise LedgerError(f"{at}, id: {id_!r}; accepted: {NUMBER_ID.pattern}")
+            if id_ in claims:
+                raise LedgerError(f"{at}, id: {id_!r} stands twice")
+            if not re.fullmatch(r"-?\d+(\.\d+)?", value):
+                raise LedgerError(f"{at}, value: {value!r}; accepted: a decimal number")
+            source = last if columns[-1] == "source" else "Kwon et al. 2023"
+            claims[id_] = Claim(id_, value, unit, given, source, at)
+    return claims
+
+
+def read_claims(name: str = "claims.csv") -> dict[str, Claim]:
+    """Read a table of published numbers from ``data/``.
+
+    Parameters
+    ----------
+    name : {"claims.csv", "paper_pagedattention.csv"}
+        Which table.
+
+    Returns
+    -------
+    dict of str to Claim
+        By id, in the order of the file.
+
+    Raises
+    ------
+    LedgerError
+        If the file is absent or a line is malformed; the message names the line.
+    """
+    columns = dict(_SOURCES).get(name)
+    if columns is None:
+        raise LedgerError(f"table: {name!r}; accepted: {', '.join(n for n, _ in _SOURCES)}")
+    return _read(name, columns, datafiles.data_file(name))
+
+
+def _published(id: str) -> Claim | None:
+    found = [claims[id] for claims in map(read_claims, dict(_SOURCES)) if id in claims]
+    if len(found) > 1:
+        raise LedgerError(f"{id}: stands in {found[0].where} and in {found[1].where}")
+    return found[0] if found else None
+
+
+def _same(value: object, claim: Claim) -> bool:
+    if isinstance(value, str):
+        try:
+            return Fraction(value) == claim.value
+        except ValueError:
+            return False
+    return _exact(value, claim.id) == claim.value
+
+
+def _check_claim(claim: Claim, value: object) -> None:
+    if not _same(value, claim):
+        raise ClaimMismatch(
+            f"{claim.id}: {value} here, {claim.text} {claim.unit} published "
+            f"({claim.source}; given {claim.given or 'nothing more'}; {claim.where})"
+        )
+
+
+# --- output ---------------------------------------------------------------------------
+
+
+def _check_kind(id: str, kind: str, source: str | None) -> None:
+    if kind not in KINDS:
+        raise LedgerError(f"{id}: kind {kind!r}; accepted: {', '.join(KINDS)}")
+    if kind == "computed" and source is not None:
+        raise LedgerError(f"{id}: kind 'computed' has no source, got {source!r}")
+    if kind != "computed" and not (isinstance(source, str) and source.strip()):
+        what = "a citation" if kind == "cited" else "a record file"
+        raise LedgerError(f"{id}: kind {kind!r} needs a source: {what}")
+
+
+def _check_id(id: object, pattern: re.Pattern[str], what: str) -> str:
+    if not isinstance(id, str) or not pattern.fullmatch(id):
+        raise LedgerError(f"{what} id: {id!r}; accepted: {pattern.pattern}")
+    return id
+
+
+def _once(id: str, text: str) -> None:
+    """Refuse to let one id say two things in one chapter."""
+    if _shown.setdefault(id, text) != text:
+        raise LedgerError(f"{id}: shown before as {_shown[id]!r}, now as {text!r}")
+
+
+def _emit(data: dict[str, object], metadata: dict[str, object]) -> None:
+    from IPython.display import display
+
+    display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+
+
+def _glue(id: str, text: str, kind: str, source: str | None) -> None:
+    _once(id, text)
+    _emit(
+        {RECORD: text},
+        {
+            "scrapbook": {"name": id, "mime_prefix": MIME_PREFIX},
+            "kvledger": {"kind": kind, "source": source},
+        },
+    )
+
+
+def number(
+    id: str,
+    value: object,
+    fmt: str | None = None,
+    *,
+    kind: Kind = "computed",
+    source: str | None = None,
+) -> None:
+    """Glue one number under an id, for prose to show as ``{glue:text}`id```.
+
+    Parameters
+    ----------
+    id : str
+        Lower-case words joined by dots, such as ``paged.p4.allocated_slots``.
+    value : int, Fraction, Decimal, float, NumPy scalar or str
+        The number itself, not a rounded copy.
+    fmt : str, optional
+        See :func:`format_value`.
+    kind : {"computed", "cited", "measured"}
+        Where it comes from.
+    source : str, optional
+        Citation of a cited number, record file of a measured one.
+
+    Raises
+    ------
+    ClaimMismatch
+        If ``data/claims.csv`` publishes another value under this id.
+    LedgerError
+        For a malformed id, an unknown kind, a missing source, a value or format
+        :func:`format_value` refuses, or an id shown before with another text.
+    """
+    _check_id(id, NUMBER_ID, "number")
+    _check_kind(id, kind, source)
+    text = format_value(value, fmt, name=id)
+    claim = _published(id)
+    if claim is not None:
+        _check_claim(claim, value)
+    _glue(id, text, kind, source)
+
+
+def cite(id: str) -> None:
+    """Glue a published number as it was published, with its source.
+
+    Parameters
+    ----------
+    id : str
+        An id of ``data/claims.csv`` or ``data/paper_pagedattention.csv``. The text is the
+        published decimal, with a percent sign where the unit is one.
+
+    Raises
+    ------
+    LedgerError
+        If neither table holds the id.
+    """
+    _check_id(id, NUMBER_ID, "number")
+    claim = _published(id)
+    if claim is None:
+        raise LedgerError(f"{id}: not in {' or '.join(dict(_SOURCES))}")
+    text = claim.text + ("%" if claim.unit.startswith("%") else "")
+    _glue(id, text, "cited", claim.source)
+
+
+# --- tables ---------------------------------------------------------------------------
+
+
+def _columns(frame: object, id: str) -> pd.DataFrame:
+    """Return a copy whose every column is named and whose index says nothing more."""
+    if not isinstance(frame, pd.DataFrame):
+        raise LedgerError(f"{id}: {type(frame).__name__}; accepted: a pandas DataFrame")
+    if all(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    elif not isinstance(frame.index, pd.RangeIndex):
+        raise LedgerError(f"{id}: the index has no name; name it, or reset_index(drop=True)")
+    names = list(frame.columns)
+    bad = [n for n in names if not isinstance(n, str) or not n.strip()]
+    if bad or len(set(names)) != len(names):
+        raise LedgerError(f"{id}: columns {names}; accepted: different names, none empty")
+    if frame.empty:
+        raise LedgerError(f"{id}: the frame is empty ({len(frame)} rows, {len(names)} columns)")
+    return frame
+
+
+def _missing(value: object) -> bool:
+    return value is None or value is pd.NA or value is pd.NaT or (
+        isinstance(value, (float, np.floating)) and math.isnan(value)
+    )
+
+
+def _column_text(values: list[object], fmt: str | None, name: str) -> tuple[list[str | None], bool]:
+    """Texts of one column (None where a value is missing), and whether it is numeric."""
+    present = [v for v in values if not _missing(v)]
+    numeric = bool(present) and not any(isinstance(v, (str, bool, np.bool_)) for v in present)
+    if numeric and fmt is None:
+        exact = [_exact(v, name) for v in present]
+        if all(e is not None and e.denominator == 1 for e in exact) and not any(
+            isinstance(v, (float, np.floating)) for v in present
+        ):
+            # One grouping for a whole column, or the digits would not line up.
+            fmt = ",d" if any(abs(e) >= 10_000 for e in exact if e is not None) else "d"
+    texts: list[str | None] = []
+    for row, value in enumerate(values, start=1):
+        at = f"{name}, row {row}"
+        if _missing(value):
+            texts.append(None)
+        elif isinstance(value, (bool, np.bool_)):
+            texts.append("yes" if value else "no")
+        elif isinstance(value, str):
+            texts.append(format_value(value, name=at))
+        else:
+            texts.append(format_value(value, fmt, name=at))
+    return texts, numeric
+
+
+def _kind_line(kind: str, source: str | None) -> str:
+    if kind == "computed":
+        return "Computed here."
+    return f"{kind.capitalize()}: {str(source).rstrip('.')}."
+
+
+def _caption(caption: object, id: str) -> tuple[str, str]:
+    """Caption as plain text and as HTML, where `code` keeps its backticks' meaning."""
+    if not isinstance(caption, str) or len(caption.strip()) < 12 or not caption.endswith("."):
+        raise LedgerError(f"{id}: caption {caption!r}; accepted: a sentence, with its full stop")
+    if caption.count("`") % 2:
+        raise LedgerError(f"{id}: caption {caption!r} has an odd number of backticks")
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(caption, quote=False))
+    return caption.replace("`", ""), marked
+
+
+def table(
+    id: str,
+    frame: pd.DataFrame,
+    *,
+    caption: str,
+    formats: Mapping[str, str] | None = None,
+    kind: Kind = "computed",
+    source: str | None = None,
+) -> None:
+    """Show a table whose text depends on its values and on nothing else.
+
+    Parameters
+    ----------
+    id : str
+        ``tab-`` and lower-case words joined by hyphens; the anchor on the page.
+    frame : DataFrame
+        One row a line. The first column names the rows. Headers carry the units. A named
+        index becomes the first columns. Missing values show as a dash.
+    caption : str
+        A sentence that says what to conclude; ``code`` may stand in backticks.
+    formats : mapping of str to str, optional
+        Format of a column, see :func:`format_value`. Columns of floats need one.
+    kind : {"computed", "cited", "measured"}
+        Where the values come from; the caption says so.
+    source : str, optional
+        Citation or record file.
+
+    Raises
+    ------
+    LedgerError
+        For a malformed id, caption or frame, a format for a column that is not there, or
+        a value :func:`format_value` refuses; the message names column and row.
+    """
+    _check_id(id, TABLE_ID, "table")
+    _check_kind(id, kind, source)
+    plain_caption, html_caption = _caption(caption, id)
+    frame = _columns(frame, id)
+    formats = dict(formats or {})
+    names = [str(name) for name in frame.columns]
+    unknown = sorted(set(formats) - set(names))
+    if unknown:
+        raise LedgerError(f"{id}: formats for {unknown}; accepted: {names}")
+    texts: list[list[str | None]] = []
+    numeric: list[bool] = []
+    for position, name in enumerate(names):
+        values = frame.iloc[:, position].astype(object).tolist()
+        column, is_numeric = _column_text(values, formats.get(name), f"{id}, column {name!r}")
+        texts.append(column)
+        numeric.append(is_numeric)
+    if None in texts[0]:
+        raise LedgerError(f"{id}, column {names[0]!r}: the first column names the rows; no gaps")
+    rows = list(zip(*texts, strict=True))
+    kind_line = _kind_line(kind, source)
+    plain = _plain_table(names, rows, numeric, plain_caption, kind_line)
+    _once(id, plain)
+    body = _html_table(id, names, rows, numeric, (plain_caption, html_caption), kind, kind_line)
+    _emit({"text/html": body, "text/plain": plain}, {"kvledger": {"kind": kind, "source": source}})
+
+
+def _plain_table(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str | None]],
+    numeric: Sequence[bool],
+    caption: str,
+    kind_line: str,
+) -> str:
+    cells = [list(names), *([DASH if text is None else text for text in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([f"{caption} {kind_line}", "", lines[0], rule, *lines[1:]])
+
+
+def _html_table(
+    id: str,
+    names: Sequence[str],
+    rows: Sequence[Sequence[str | None]],
+    numeric: Sequence[bool],
+    captions: tuple[str, str],
+    kind: str,
+    kind_line: str,
+) -> str:
+    side = [' class="kv-num"' if right else "" for right in numeric]
+    gap = '<span role="img" aria-label="no value">' + DASH + "</span>"
+    out = [
+        f'<div class="kv-table" role="region" tabindex="0" '
+        f'aria-label="{html.escape(captions[0])}" id="{id}" data-kind="{kind}">',
+        f'<table><caption>{captions[1]} <span class="kv-kind">{html.escape(kind_line)}</span>'
+        "</caption>",
+        "<thead><tr>"
+        + "".join(
+            f'<th scope="col"{s}>{html.escape(n)}</th>' for n, s in zip(names, side, strict=True)
+        )
+        + "</tr></thead>",
+        "<tbody>",
+    ]
+    for row in rows:
+        shown = [gap if text is None else html.escape(text) for text in row]
+        line = f'<tr><th scope="row"{side[0]}>{shown[0]}</th>'
+        line += "".join(f"<td{s}>{t}</td>" for s, t in zip(side[1:], shown[1:], strict=True))
+        out.append(line + "</tr>")
+    out.append("</tbody></table></div>")
+    return "\n".join(out)
+
+
+# --- figures --------------------------------------------------------------------------
+
+
+def _csv_text(value: object, name: str) -> str:
+    if _missing(value):
+        return ""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (float, np.floating)):
+        if not math.isfinite(value):
+            raise LedgerError(f"{name}: {value!r}; accepted: a finite number")
+        # Twelve digits: enough to redraw, few enough that a last bit does not show.
+        return format(float(value), ".12g")
+    return str(value)
+
+
+def _csv_bytes(frame: pd.DataFrame, id: str) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    names = [str(name) for name in frame.columns]
+    writer.writerow(names)
+    for row in frame.astype(object).itertuples(index=False, name=None):
+        writer.writerow(
+            [_csv_text(v, f"{id}, column {n!r}") for n, v in zip(names, row, strict=True)]
+        )
+    return stream.getvalue().encode()
+
+
+def data_digest(data: pd.DataFrame, id: str = "data") -> str:
+    """SHA-256 of a figure's data as it is saved in its CSV file.
+
+    Parameters
+    ----------
+    data : DataFrame
+        What the figure draws.
+    id : str
+        What the error message calls it.
+
+    Returns
+    -------
+    str
+        Sixty-four hexadecimal digits; a footer shows the first eight.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> data_digest(pd.DataFrame({"x": [1, 2]}))[:8]
+    '4c2fd26d'
+    """
+    return hashlib.sha256(_csv_bytes(_columns(data, id), id)).hexdigest()
+
+
+def figures_folder() -> Path:
+    """Where figures are saved.
+
+    Returns
+    -------
+    Path
+        ``KVLEDGER_FIGURES_DIR`` if it is set, else ``_build/figures`` of the repository,
+        else ``figures`` in the current folder.
+    """
+    chosen = os.environ.get("KVLEDGER_FIGURES_DIR")
+    if chosen:
+        return Path(chosen)
+    root = datafiles.repository_root()
+    return root / "_build" / "figures" if root is not None else Path("figures")
+
+
+def _save(path: Path, content: bytes) -> None:
+    """Write whole or not at all: chapters run side by side, and readers may be reading."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _check_alt(id: str, alt: object) -> str:
+    if not isinstance(alt, str) or len(alt.strip()) < MIN_ALT or not alt.strip().endswith("."):
+        raise LedgerError(
+            f"{id}: alt {alt!r}; accepted: a sentence of at least {MIN_ALT} characters, "
+            "with its full stop"
+        )
+    return " ".join(alt.split())
+
+
+def _drawn_texts(fig: Figure) -> list[Text]:
+    return [
+        text
+        for text in fig.findobj(Text)
+        if isinstance(text, Text) and text.get_visible() and text.get_text().strip()
+    ]
+
+
+def _check_inks(id: str, fig: Figure) -> None:
+    """Words are in ink, faint or on-colour white: anything else would not turn dark."""
+    allowed = {*(c.lower() for c in style.INK["light"]), style.ON_COLOUR}
+    for text in _drawn_texts(fig):
+        colour = to_hex(text.get_color())
+        if colour not in allowed:
+            raise LedgerError(
+                f"{id}: the words {text.get_text()!r} are drawn in {colour}; accepted: "
+                f"style.INK['light'] or style.ON_COLOUR ({', '.join(sorted(allowed))})"
+            )
+
+
+def _check_svg(id: str, svg: str) -> None:
+    """Black is what Matplotlib draws when nobody chose a colour; it has no dark twin."""
+    if re.search(r"(fill|stroke):\s*#000000", svg) or re.search(
+        r'<path d="[^"]*"(?: clip-path="[^"]*")?/>', svg.split("</defs>", 1)[-1]
+    ):
+        raise LedgerError(
+            f"{id}: something is drawn in black; accepted: style.INK['light'], style.PART, "
+            "style.ON_COLOUR (call style.apply() or style.canvas() before drawing)"
+        )
+
+
+def _check_inside(id: str, fig: Figure, footer: Text) -> None:
+    """Nothing is cut off at the edge, and nothing lies on the footer."""
+    renderer = fig.canvas.get_renderer()  # type: ignore[attr-defined]
+    width, height = fig.get_size_inches()
+    box = fig.get_tightbbox(renderer)
+    slack = 0.02
+    over = {
+        "left": -box.x0,
+        "right": box.x1 - width,
+        "bottom": -box.y0,
+        "top": box.y1 - height,
+    }
+    side, most = max(over.items(), key=lambda item: item[1])
+    if most > slack:
+        raise LedgerError(
+            f"{id}: the drawing runs out of the figure by {most:.2f} in at the {side}; "
+            f"accepted: everything within {width:g} x {height:g} in"
+        )
+    mine = footer.get_window_extent(renderer)
+    for axes in fig.axes:
+        lies = axes.get_tightbbox(renderer)
+        # Compare words with words: the axes' own box is allowed to be wide.
+        if lies is None or not lies.overlaps(mine):
+            continue
+        for text in axes.findobj(Text):
+            assert isinstance(text, Text)
+            if (
+                text.get_visible()
+                and text.get_text().strip()
+                and text.get_window_extent(renderer).overlaps(mine)
+            ):
+                raise LedgerError(
+                    f"{id}: {text.get_text()!r} lies on the footer; leave the lowest "
+                    f"{style.FOOTER_IN} in free, or use style.canvas()"
+                )
+
+
+def _title(fig: Figure, alt: str) -> str:
+    if fig.get_suptitle():
+        return " ".join(fig.get_suptitle().split())
+    for axes in fig.axes:
+        for side in ("left", "center", "right"):
+            if axes.get_title(loc=side):
+                return " ".join(axes.get_title(loc=side).split())
+    return re.split(r"(?<=\.)\s", alt)[0].rstrip(".")
+
+
+def _bibtex(id: str, title: str, version: str, digest: str) -> str:
+    clean = re.sub(r"([&%$#_{}])", r"\\\1", title.replace("\\", ""))
+    return (
+        f"@misc{{kvledger-{id},\n"
+        f"  title   = {{{{{clean}}}}},\n"
+        "  author  = {{kvledger contributors}},\n"
+        f"  year    = {{{RELEASE_YEAR}}},\n"
+        f"  version = {{{version}}},\n"
+        f"  url     = {{figures/{id}.svg}},\n"
+        f"  note    = {{kvledger {version}, figure {id}, data digest {digest}}}\n"
+        "}\n"
+    )
+
+
+def _render(fig: Figure, fmt: str, dpi: int, metadata: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    fig.savefig(stream, format=fmt, dpi=dpi, metadata=metadata)
+    return stream.getvalue()
+
+
+def figure(
+    id: str,
+    fig: Figure,
+    data: pd.DataFrame,
+    alt: str,
+    *,
+    kind: Kind = "computed",
+    source: str | None = None,
+) -> None:
+    """Show a figure, save it with its data and citation, and close it.
+
+    Saves ``<id>.svg``, ``<id>.dark.svg``, ``<id>.png``, ``<id>.csv``, ``<id>.bib`` and
+    ``<id>.json`` in :func:`figures_folder`. The caption and the name stand in the cell's
+    metadata, as ``mystnb.figure``.
+
+    Parameters
+    ----------
+    id : str
+        ``fig-`` and lower-case words joined by hyphens.
+    fig : matplotlib.figure.Figure
+        The light drawing, made after :func:`kvledger.book.style.apply`. The footer is
+        added here.
+    data : DataFrame
+        Every value the figure draws.
+    alt : str
+        A sentence or more that says what the figure shows.
+    kind : {"computed", "cited", "measured"}
+        Where the values come from.
+    source : str, optional
+        Citation or record file.
+
+    Raises
+    ------
+    LedgerError
+        For a malformed id, alt text or frame, words in a colour that has no dark twin, a
+        drawing that runs out of the figure or lies on the footer, or an id shown before
+        with other data.
+    """
+    import matplotlib.pyplot as plt
+
+    import kvledger
+
+    _check_id(id, FIGURE_ID, "figure")
+    _check_kind(id, kind, source)
+    alt = _check_alt(id, alt)
+    if not isinstance(fig, Figure):
+        raise LedgerError(f"{id}: fig is {type(fig).__name__}; accepted: a Matplotlib Figure")
+    rows = _columns(data, id)
+    version = str(kvledger.__version__)
+    content = _csv_bytes(rows, id)
+    full = hashlib.sha256(content).hexdigest()
+    digest = full[:8]
+    try:
+        _once(id, digest)
+        with mpl.rc_context(dict(style.RC)):
+            footer = fig.text(
+                1 - 0.04 / fig.get_figwidth(),
+                0.03 / fig.get_figheight(),
+                f"kvledger {version} · {id} · data {digest}",
+                ha="right",
+                va="bottom",
+                fontsize=style.FOOTER_PT,
+                color=style.INK["light"].faint,
+            )
+            footer.set_in_layout(False)
+            engine = fig.get_layout_engine()
+            if isinstance(engine, ConstrainedLayoutEngine):
+                low = style.FOOTER_IN / fig.get_figheight()
+                engine.set(rect=(0, low, 1, 1 - low))
+            _check_inks(id, fig)
+            small = _render(fig, "png", NOTEBOOK_DPI, {"Software": f"kvledger {version}"})
+            _check_inside(id, fig, footer)
+            large = _render(fig, "png", DOWNLOAD_DPI, {"Software": f"kvledger {version}"})
+            svg = _render(
+                fig,
+                "svg",
+                72,
+                {
+                    "Date": None,
+                    "Creator": f"kvledger {version}",
+                    "Title": id,
+                    "Description": alt,
+                    "Rights": "CC BY 4.0",
+                },
+            ).decode()
+        _check_svg(id, svg)
+        title = _title(fig, alt)
+        about = {
+            "id": id,
+            "title": title,
+            "version": version,
+            "source_digest": datafiles.source_digest(),
+            "data_digest": digest,
+            "data_sha256": full,
+            "alt": alt,
+            "kind": kind,
+            "source": source,
+            "width_in": float(fig.get_figwidth()),
+            "height_in": float(fig.get_figheight()),
+        }
+        folder = figures_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        _save(folder / f"{id}.svg", svg.encode())
+        _save(folder / f"{id}.dark.svg", style.to_dark(svg).encode())
+        _save(folder / f"{id}.png", large)
+        _save(folder / f"{id}.csv", content)
+        _save(folder / f"{id}.bib", _bibtex(id, title, version, digest).encode())
+        _save(
+            folder / f"{id}.json",
+            (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode(),
+        )
+    finally:
+        plt.close(fig)
+    _emit(
+        {"image/png": small, "text/plain": f"{id} · data {digest}"},
+        {"kvledger": {"kind": kind, "source": source}},
+    )
+
+
+# --- the page of claims ---------------------------------------------------------------
+
+
+def claims_table(
+    recomputed: Mapping[str, object],
+    cited: Mapping[str, str] | Iterable[str] = (),
+    why: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Lay the published numbers beside the recomputed ones.
+
+    Parameters
+    ----------
+    recomputed : mapping of str to number
+        Value of every claim of the article, by id.
+    cited : mapping of str to str, or iterable of str
+        Claims from elsewhere that are not recomputed, each with the reason.
+    why : mapping of str to str, optional
+        Explanation of a recomputed value that differs from the published one.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``claim``, ``published``, ``unit``, ``given``, ``source``, ``recomputed``,
+        ``verdict`` (reproduced, cited or differs) and ``why``, in the order of
+        ``data/claims.csv``.
+
+    Raises
+    ------
+    ClaimMismatch
+        If a value differs and `why` does not say why.
+    LedgerError
+        For an id that is not a claim, a claim left out, one given twice, or a claim of the
+        article that is only cited.
+    """
+    claims = read_claims()
+    reasons = dict(cited) if isinstance(cited, Mapping) else dict.fromkeys(cited, "")
+    why = dict(why or {})
+    for name, ids in (("recomputed", recomputed), ("cited", reasons), ("why", why)):
+        unknown = sorted(set(ids) - set(claims))
+        if unknown:
+            raise LedgerError(f"{name}: {unknown} not in claims.csv")
+    both = sorted(set(recomputed) & set(reasons))
+    if both:
+        raise LedgerError(f"{both}: recomputed and cited; accepted: one of the two")
+    rows = []
+    for id, claim in claims.items():
+        value = recomputed.get(id)
+        if id in reasons:
+            if claim.source == "article":
+                raise LedgerError(f"cited: {id} is the article's own; accepted: recomputed")
+            verdict, reason = "cited", reasons[id]
+        elif id not in recomputed:
+            raise LedgerError(f"{id}: neither recomputed nor cited ({claim.where})")
+        elif _same(value, claim):
+            verdict, reason = "reproduced", ""
+        elif id in why:
+            verdict, reason = "differs", why[id]
+        else:
+            _check_claim(claim, value)
+        rows.append(
+            {
+                "claim": id,
+                "published": claim.value,
+                "unit": claim.unit,
+                "given": claim.given,
+                "source": claim.source,
+                "recomputed": value,
+                "verdict": verdict,
+                "why": reason or None,
+            }
+        )
+    return pd.DataFrame(rows, dtype=object)

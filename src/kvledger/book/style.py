@@ -1,0 +1,457 @@
+"""The book's visual language: one colour a meaning, drawn for light and for dark.
+
+The colours of :data:`PART` belong to the parts of a ledger and are used for nothing
+else. Traces are told apart by marker, line style and two inks (:data:`TRACE`), so that
+no trace ever looks like a part. Ink, paper and faint (:data:`INK`) are the only colours
+that change between the light and the dark drawing: a figure is drawn once, for light,
+and its dark twin is the same file with these three swapped (:func:`to_dark`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox, DrawingArea
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
+from matplotlib.transforms import Transform
+
+from kvledger.errors import LedgerError
+
+__all__ = [
+    "FONT_PT",
+    "FOOTER_IN",
+    "INK",
+    "ON_COLOUR",
+    "PART",
+    "RC",
+    "TRACE",
+    "WIDTH_IN",
+    "Inks",
+    "LineStyle",
+    "Part",
+    "apply",
+    "canvas",
+    "end_labels",
+    "label",
+    "line_style",
+    "part_style",
+    "to_dark",
+]
+
+
+class Part(NamedTuple):
+    """How one part of a ledger is drawn."""
+
+    colour: str
+    hatch: str
+
+
+class Inks(NamedTuple):
+    """The three colours that differ between a light and a dark page."""
+
+    ink: str
+    paper: str
+    faint: str
+
+
+class LineStyle(NamedTuple):
+    """How one trace is drawn: never by colour alone."""
+
+    colour: str
+    linestyle: str | tuple[float, tuple[float, ...]]
+    marker: str
+
+
+# Okabe-Ito colours, safe for colour-blind readers; the hatch repeats the meaning.
+PART: Mapping[str, Part] = MappingProxyType(
+    {
+        "used": Part("#0072B2", ""),
+        "shared": Part("#009E73", ""),
+        "tail slack": Part("#E69F00", ""),
+        "reserved": Part("#B8B8C4", "////"),
+        "external": Part("#D55E00", "xxxx"),
+        "metadata": Part("#CC79A7", ""),
+        "unallocated": Part("none", ""),
+    }
+)
+
+INK: Mapping[str, Inks] = MappingProxyType(
+    {
+        "light": Inks("#1f2328", "#ffffff", "#8a9099"),
+        "dark": Inks("#e6e9ee", "#14181e", "#7d8590"),
+    }
+)
+
+#: White for words on a coloured bar. It differs from paper by one step, because paper
+#: turns dark in the dark drawing and words on colour must stay light in both.
+ON_COLOUR = "#fefefe"
+
+#: Width of every figure in inches. An SVG of 7.2 in is 691 CSS pixels wide, the width of
+#: the text column, so that 10 pt in the drawing is 10 pt on the page.
+WIDTH_IN = 7.2
+FONT_PT = 10.0
+FOOTER_PT = 6.5
+#: Height at the bottom of a figure that belongs to the footer, in inches.
+FOOTER_IN = 0.16
+
+_LIGHT = INK["light"]
+
+#: The seven traces. Two inks, seven markers: told apart in grey, in print and in the dark.
+TRACE: Mapping[str, LineStyle] = MappingProxyType(
+    {
+        "azure_code_2023": LineStyle(_LIGHT.ink, "-", "o"),
+        "azure_conv_2023": LineStyle(_LIGHT.ink, (0, (5, 1.5)), "s"),
+        "mooncake_conversation": LineStyle(_LIGHT.faint, "-", "^"),
+        "mooncake_synthetic": LineStyle(_LIGHT.faint, (0, (5, 1.5)), "v"),
+        "sharegpt_8k": LineStyle(_LIGHT.ink, (0, (1, 1.2)), "D"),
+        "bwb_v2": LineStyle(_LIGHT.faint, (0, (1, 1.2)), "P"),
+        "arxiv_summarization_v2": LineStyle(_LIGHT.ink, (0, (6, 1.5, 1, 1.5)), "X"),
+    }
+)
+
+#: Every setting a figure depends on; :func:`kvledger.book.figure` saves under the same.
+RC: Mapping[Any, Any] = MappingProxyType(
+    {
+        # DejaVu Sans comes with Matplotlib: the same letters on every machine.
+        "font.family": ["DejaVu Sans"],
+        "font.size": FONT_PT,
+        "axes.titlesize": 11.5,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelsize": FONT_PT,
+        "xtick.labelsize": 9.0,
+        "ytick.labelsize": 9.0,
+        "legend.fontsize": 9.0,
+        "legend.frameon": False,
+        "figure.figsize": (WIDTH_IN, 3.2),
+        "figure.dpi": 96.0,
+        "figure.facecolor": _LIGHT.paper,
+        "figure.edgecolor": _LIGHT.paper,
+        "axes.facecolor": _LIGHT.paper,
+        "savefig.facecolor": _LIGHT.paper,
+        "savefig.edgecolor": _LIGHT.paper,
+        "savefig.bbox": None,
+        "savefig.transparent": False,
+        "text.color": _LIGHT.ink,
+        "axes.labelcolor": _LIGHT.ink,
+        "axes.titlecolor": _LIGHT.ink,
+        "axes.edgecolor": _LIGHT.faint,
+        "xtick.color": _LIGHT.faint,
+        "ytick.color": _LIGHT.faint,
+        "xtick.labelcolor": _LIGHT.ink,
+        "ytick.labelcolor": _LIGHT.ink,
+        "grid.color": _LIGHT.faint,
+        "grid.alpha": 0.3,
+        "grid.linewidth": 0.6,
+        "lines.color": _LIGHT.ink,
+        "lines.linewidth": 1.6,
+        "lines.markersize": 5.0,
+        "patch.edgecolor": _LIGHT.faint,
+        "hatch.color": _LIGHT.faint,
+        "hatch.linewidth": 0.6,
+        "axes.prop_cycle": cycler(color=[_LIGHT.ink, _LIGHT.faint]),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.unicode_minus": True,
+        # Letters as paths: an <img> cannot count on the reader's fonts.
+        "svg.fonttype": "path",
+        "svg.hashsalt": "kvledger",
+        "path.simplify": True,
+    }
+)
+
+_DARK_OF = {
+    light.lower(): dark for light, dark in zip(INK["light"], INK["dark"], strict=True)
+}
+_LIGHT_COLOUR = re.compile("|".join(map(re.escape, _DARK_OF)), re.IGNORECASE)
+
+
+def apply() -> Inks:
+    """Set Matplotlib to the book's style and return the inks of the light drawing.
+
+    Returns
+    -------
+    Inks
+        ``(ink, paper, faint)``.
+
+    Examples
+    --------
+    >>> apply().paper
+    '#ffffff'
+    """
+    mpl.rcParams.update(RC)
+    return INK["light"]
+
+
+def canvas(
+    height_in: float,
+    nrows: int = 1,
+    ncols: int = 1,
+    **kwargs: Any,
+) -> tuple[Figure, Any]:
+    """Make a figure of the standard width whose layout leaves room for the footer.
+
+    Parameters
+    ----------
+    height_in : float
+        Height in inches, footer included.
+    nrows, ncols : int
+        Grid of axes, as in :func:`matplotlib.pyplot.subplots`.
+    **kwargs
+        Passed on to :func:`matplotlib.pyplot.subplots`.
+
+    Returns
+    -------
+    (Figure, Axes or array of Axes)
+        As :func:`matplotlib.pyplot.subplots` returns them.
+    """
+    import matplotlib.pyplot as plt
+
+    if not height_in > FOOTER_IN:
+        raise LedgerError(f"height_in: {height_in!r}; accepted: inches, above {FOOTER_IN}")
+    apply()
+    kwargs.setdefault("layout", "constrained")
+    return plt.subplots(nrows, ncols, figsize=(WIDTH_IN, height_in), **kwargs)
+
+
+def _part(name: str) -> Part:
+    try:
+        return PART[name]
+    except KeyError:
+        raise LedgerError(f"part: {name!r}; accepted: {', '.join(PART)}") from None
+
+
+def part_style(name: str) -> dict[str, Any]:
+    """Patch keywords that draw one part of a ledger.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`PART`.
+
+    Returns
+    -------
+    dict
+        ``facecolor``, ``edgecolor``, ``hatch`` and ``linewidth``.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such part.
+
+    Examples
+    --------
+    >>> part_style("reserved")["hatch"]
+    '////'
+    """
+    colour, hatch = _part(name)
+    edge = INK["light"].faint if hatch or colour == "none" else INK["light"].paper
+    return {"facecolor": colour, "edgecolor": edge, "hatch": hatch or None, "linewidth": 0.5}
+
+
+def line_style(trace: str) -> dict[str, Any]:
+    """Line keywords that draw one trace.
+
+    Parameters
+    ----------
+    trace : str
+        A key of :data:`TRACE`; a file name such as ``azure_conv_2023.csv`` will do.
+
+    Returns
+    -------
+    dict
+        ``color``, ``linestyle`` and ``marker``.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such trace.
+
+    Examples
+    --------
+    >>> line_style("azure_conv_2023.csv")["marker"]
+    's'
+    """
+    key = trace.split(".")[0]
+    if key not in TRACE:
+        raise LedgerError(f"trace: {trace!r}; accepted: {', '.join(TRACE)}")
+    colour, linestyle, marker = TRACE[key]
+    return {"color": colour, "linestyle": linestyle, "marker": marker}
+
+
+def label(
+    ax: Axes,
+    x: float,
+    y: float,
+    text: str,
+    part: str,
+    *,
+    transform: Transform | None = None,
+    fontsize: float = FONT_PT,
+    ha: Literal["left", "right"] = "left",
+) -> Annotation:
+    """Write words in ink beside a swatch: coloured words are too faint to read.
+
+    Parameters
+    ----------
+    ax : Axes
+        Where to draw.
+    x, y : float
+        Position of the swatch's middle, in data units unless `transform` is given.
+    text : str
+        What to say.
+    part : str
+        A key of :data:`PART`.
+    transform : Transform, optional
+        For example ``ax.transAxes``.
+    fontsize : float
+        In points.
+    ha : {"left", "right"}
+        Words to the right of the swatch ("left") or to its left ("right").
+
+    Returns
+    -------
+    Annotation
+        The words.
+    """
+    at = ax.transData if transform is None else transform
+    side = 0.85 * fontsize
+    look = part_style(part)
+    look["edgecolor"] = INK["light"].faint
+    # A patch of fixed size about (x, y), because unlike a marker it can carry the hatch.
+    area = DrawingArea(side, side)
+    area.add_artist(Rectangle((0, 0), side, side, **look))
+    ax.add_artist(
+        AnnotationBbox(area, (x, y), xycoords=at, frameon=False, pad=0, annotation_clip=False)
+    )
+    sign = 1 if ha == "left" else -1
+    return ax.annotate(
+        text,
+        xy=(x, y),
+        xycoords=at,
+        xytext=(sign * (side / 2 + 0.45 * fontsize), 0),
+        textcoords="offset points",
+        ha=ha,
+        va="center_baseline",
+        fontsize=fontsize,
+        color=INK["light"].ink,
+        annotation_clip=False,
+    )
+
+
+def _spread(wanted: np.ndarray, gap: float, low: float, high: float) -> np.ndarray:
+    """Move sorted positions as little as possible so that neighbours are `gap` apart."""
+    steps = np.arange(len(wanted)) * gap
+    # With the gaps taken out, "far enough apart" is "not decreasing": least squares
+    # under that order is the pool-adjacent-violators rule.
+    blocks: list[list[float]] = []
+    for value in wanted - steps:
+        blocks.append([float(value), 1.0])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            mean, size = blocks.pop()
+            blocks[-1][0] = (blocks[-1][0] * blocks[-1][1] + mean * size) / (blocks[-1][1] + size)
+            blocks[-1][1] += size
+    flat = np.concatenate([np.full(int(size), mean) for mean, size in blocks])
+    top = max(low, high - steps[-1])
+    return np.asarray(np.clip(flat, low, top) + steps)
+
+
+def end_labels(
+    ax: Axes,
+    ends: Iterable[tuple[float, float, str]],
+    *,
+    fontsize: float = 9.0,
+    pad_pt: float = 8.0,
+) -> list[Annotation]:
+    """Label lines at their right ends without one label covering another.
+
+    Parameters
+    ----------
+    ax : Axes
+        Axes whose limits and scales are already set.
+    ends : iterable of (x, y, text)
+        The last point of each line, in data units, and its name.
+    fontsize : float
+        In points.
+    pad_pt : float
+        Space between line and label, in points.
+
+    Returns
+    -------
+    list of Annotation
+        The labels, from the lowest to the highest.
+
+    Notes
+    -----
+    Labels move as little as they can (least squares); one that moved is tied to its
+    line by a thin leader.
+    """
+    points = [(float(x), float(y), text) for x, y, text in ends]
+    if not points:
+        return []
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # settles the layout, so that pixels are final
+    scale = 72.0 / figure.dpi
+    pixels = ax.transData.transform([(x, y) for x, y, _ in points]) * scale
+    order = np.argsort(pixels[:, 1], kind="stable")
+    box = ax.get_window_extent()
+    placed = _spread(pixels[order, 1], 1.3 * fontsize, box.y0 * scale, box.y1 * scale)
+    right = float(pixels[:, 0].max())
+    labels = []
+    for index, y_pt in zip(order, placed, strict=True):
+        x, y, text = points[index]
+        dx = right - pixels[index, 0] + pad_pt
+        dy = float(y_pt - pixels[index, 1])
+        moved = abs(dy) > 1.0 or right - pixels[index, 0] > 1.0
+        labels.append(
+            ax.annotate(
+                text,
+                xy=(x, y),
+                xytext=(dx, dy),
+                textcoords="offset points",
+                va="center",
+                ha="left",
+                fontsize=fontsize,
+                color=INK["light"].ink,
+                annotation_clip=False,
+                arrowprops=(
+                    {"arrowstyle": "-", "color": INK["light"].faint, "lw": 0.6,
+                     "shrinkA": 1.0, "shrinkB": 3.0, "relpos": (0.0, 0.5)}
+                    if moved
+                    else None
+                ),
+            )
+        )
+    return labels
+
+
+def to_dark(svg: str) -> str:
+    """Turn the light drawing into the dark one: ink, paper and faint change, no more.
+
+    Parameters
+    ----------
+    svg : str
+        Text of an SVG drawn in the light inks.
+
+    Returns
+    -------
+    str
+        The same drawing in the dark inks.
+
+    Examples
+    --------
+    >>> to_dark("fill: #FFFFFF; stroke: #0072b2")
+    'fill: #14181e; stroke: #0072b2'
+    """
+    return _LIGHT_COLOUR.sub(lambda found: _DARK_OF[found.group().lower()], svg)
