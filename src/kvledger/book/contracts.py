@@ -4,7 +4,7 @@ A chapter calls :func:`number`, :func:`table`, :func:`figure` and :func:`cite`, 
 nothing else. Each emits one output whose text strict nbval compares when it runs the
 chapter again; each carries its kind, ``computed``, ``cited`` or ``measured``.
 
-One format language serves all of them (:func:`format_value`).
+One format language serves all of them (:func:`kvledger.book.formats.format_value`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import html
 import io
 import json
 import math
-import numbers
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -35,19 +32,16 @@ from matplotlib.text import Text
 
 from kvledger import datafiles
 from kvledger.book import style
+from kvledger.book.claims import NUMBER_ID, SOURCES, check_claim, published
+from kvledger.book.formats import DASH, exact_value, format_value, is_missing
 from kvledger.errors import LedgerError
 
 __all__ = [
-    "Claim",
-    "ClaimMismatch",
     "cite",
-    "claims_table",
     "data_digest",
     "figure",
     "figures_folder",
-    "format_value",
     "number",
-    "read_claims",
     "table",
 ]
 
@@ -57,9 +51,6 @@ KINDS = ("computed", "cited", "measured")
 MIME_PREFIX = "application/papermill.record/"
 RECORD = MIME_PREFIX + "text/plain"
 
-#: Words, digits and underscores, joined by dots; no colon, because ``{glue:text}`id:fmt```
-#: reads what follows one as a format.
-NUMBER_ID = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 TABLE_ID = re.compile(r"tab-[a-z0-9]+(-[a-z0-9]+)*")
 FIGURE_ID = re.compile(r"fig-[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -68,268 +59,9 @@ NOTEBOOK_DPI = 144
 #: Twice the 96 pixels an inch of a web page.
 DOWNLOAD_DPI = 192
 MIN_ALT = 40
-DASH = "\N{EN DASH}"
-MINUS = "\N{MINUS SIGN}"
 
 # Text shown so far under each id: one id says one thing on every page.
 _shown: dict[str, str] = {}
-
-
-class ClaimMismatch(LedgerError):  # noqa: N818, says what happened
-    """A computed value differs from the published one."""
-
-
-class Claim(NamedTuple):
-    """One published number: a row of ``data/claims.csv`` or of the paper's numbers."""
-
-    id: str
-    text: str
-    unit: str
-    given: str
-    source: str
-    where: str
-
-    @property
-    def value(self) -> Fraction:
-        """The published decimal, exactly."""
-        return Fraction(self.text)
-
-
-# --- values as text -------------------------------------------------------------------
-
-_FORMAT = re.compile(r"(?P<sign>\+?)(?P<comma>,?)(\.(?P<digits>\d+))?(?P<type>[dfg%])")
-_ACCEPTED = (
-    "None, 'fraction', 'bytes', or [+][,][.digits] and one of d f g % "
-    "(such as ',d' '.2f' '.1%' '.3g')"
-)
-_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def _exact(value: object, name: str) -> Fraction | None:
-    """Return the exact value of any finite real number; None for anything else."""
-    if isinstance(value, (bool, np.bool_)):
-        raise LedgerError(f"{name}: {value!r} is a truth value; accepted: a number or a text")
-    if isinstance(value, Decimal) and value.is_finite():
-        return Fraction(value)
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, numbers.Rational):
-        return Fraction(int(value.numerator), int(value.denominator))
-    if isinstance(value, (float, Decimal)):
-        if not math.isfinite(value):
-            raise LedgerError(f"{name}: {value!r}; accepted: a finite number")
-        return Fraction(value)
-    return None
-
-
-def _fixed(value: Fraction, digits: int, comma: bool, plus: bool) -> str:
-    """Decimal text with `digits` places, rounded half to even from the exact value."""
-    scaled = round(value * 10**digits)
-    whole, part = divmod(abs(scaled), 10**digits)
-    text = f"{whole:,}" if comma else str(whole)
-    if digits:
-        text += f".{part:0{digits}d}"
-    sign = MINUS if scaled < 0 else "+" if plus and scaled > 0 else ""
-    return sign + text
-
-
-def _significant(value: Fraction, digits: int, comma: bool, plus: bool) -> str:
-    """Decimal text with `digits` significant digits, never an exponent."""
-    if value == 0:
-        return "0"
-    places = digits
-    size = abs(value)
-    # The exact position of the first digit; logarithms of floats can be one off.
-    while round(size * Fraction(10) ** places) >= 10**digits:
-        places -= 1
-    while round(size * Fraction(10) ** (places + 1)) < 10**digits:
-        places += 1
-    if places >= 0:
-        return _fixed(value, places, comma, plus)
-    rounded = round(value / 10**-places) * 10**-places
-    return _fixed(Fraction(rounded), 0, comma, plus)
-
-
-def _in_bytes(value: Fraction, name: str) -> str:
-    if value.denominator != 1:
-        raise LedgerError(f"{name}: {value} bytes; accepted: a whole number of bytes")
-    unit = 0
-    while unit + 1 < len(_BYTE_UNITS) and abs(value) >= 1024 ** (unit + 1):
-        unit += 1
-    text = _fixed(value / 1024**unit, 2 if unit else 0, True, False)
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return f"{text}\N{NO-BREAK SPACE}{_BYTE_UNITS[unit]}"
-
-
-def _places(value: Fraction) -> int | None:
-    """Decimal places that show a fraction exactly, if four are enough."""
-    return next((p for p in range(5) if (value * 10**p).denominator == 1), None)
-
-
-def format_value(value: object, fmt: str | None = None, *, name: str = "value") -> str:
-    """Text of a number: exact where it can be, rounded only where `fmt` asks.
-
-    Parameters
-    ----------
-    value : int, Fraction, Decimal, float, NumPy scalar or str
-        What to show. A text is shown as it is.
-    fmt : str, optional
-        One of
-
-        * None: integers in full, in groups of three from 10,000 up; fractions as a
-          decimal when four places show them exactly; floats are refused;
-        * ``[+][,][.digits]`` and one of ``d`` (a whole number), ``f`` (that many
-          decimals), ``g`` (that many significant digits, no exponent), ``%`` (times one
-          hundred, with the sign): ``",d"``, ``".2f"``, ``".3g"``, ``".1%"``;
-        * ``"fraction"``: numerator and denominator, ``3/14``;
-        * ``"bytes"``: whole bytes in the largest fitting IEC unit, at most two decimals.
-
-        Rounding is half to even, from the exact value.
-    name : str
-        What the error message calls the value.
-
-    Returns
-    -------
-    str
-        The text. A negative number has a true minus sign.
-
-    Raises
-    ------
-    LedgerError
-        For a value that is not a finite number or a text, a format outside the
-        language, a float or a long fraction without a format, a ``d`` of a value that
-        is not whole, or a text with a format.
-
-    Examples
-    --------
-    >>> from fractions import Fraction
-    >>> format_value(9000), format_value(524288), format_value(Fraction(153, 4))
-    ('9000', '524,288', '38.25')
-    >>> format_value(Fraction(3, 14), "fraction"), format_value(Fraction(3, 14), ".3g")
-    ('3/14', '0.214')
-    >>> format_value(0.366, ".1%"), format_value(57344, "bytes").replace(chr(160), " ")
-    ('36.6%', '56 KiB')
-    """
-    if isinstance(value, str):
-        if fmt is not None:
-            raise LedgerError(f"{name}: format {fmt!r} given for the text {value!r}")
-        if not value.strip() or value != value.strip() or "\n" in value:
-            raise LedgerError(f"{name}: {value!r}; accepted: one line of text, not blank")
-        return value
-    exact = _exact(value, name)
-    if exact is None:
-        raise LedgerError(
-            f"{name}: {value!r} ({type(value).__name__}); accepted: int, Fraction, Decimal, "
-            "float, NumPy number or str"
-        )
-    if fmt is None:
-        places = _places(exact)
-        if places is None or isinstance(value, (float, np.floating)):
-            raise LedgerError(f"{name}: {value!r} needs a format; accepted: {_ACCEPTED[6:]}")
-        return _fixed(exact, places, abs(exact) >= 10_000, False)
-    if fmt == "fraction":
-        text = str(abs(exact.numerator))
-        if exact.denominator != 1:
-            text += f"/{exact.denominator}"
-        return (MINUS if exact < 0 else "") + text
-    if fmt == "bytes":
-        return _in_bytes(exact, name)
-    found = _FORMAT.fullmatch(fmt) if isinstance(fmt, str) else None
-    if found is None:
-        raise LedgerError(f"{name}: format {fmt!r}; accepted: {_ACCEPTED}")
-    comma, plus = bool(found["comma"]), bool(found["sign"])
-    digits = found["digits"]
-    if found["type"] == "d":
-        if digits is not None or exact.denominator != 1:
-            raise LedgerError(f"{name}: {value!r} with format {fmt!r}; accepted: a whole number")
-        return _fixed(exact, 0, comma, plus)
-    if digits is None or (found["type"] == "g" and int(digits) == 0):
-        raise LedgerError(f"{name}: format {fmt!r} does not say how many digits")
-    if found["type"] == "g":
-        return _significant(exact, int(digits), comma, plus)
-    if found["type"] == "%":
-        return _fixed(exact * 100, int(digits), comma, plus) + "%"
-    return _fixed(exact, int(digits), comma, plus)
-
-
-# --- published numbers ----------------------------------------------------------------
-
-_SOURCES = (
-    ("claims.csv", ("id", "value", "unit", "given", "source")),
-    ("paper_pagedattention.csv", ("id", "value", "unit", "where", "note")),
-)
-
-
-def _read(name: str, columns: Sequence[str], path: Path) -> dict[str, Claim]:
-    claims: dict[str, Claim] = {}
-    with path.open(encoding="utf-8", newline="") as stream:
-        rows = csv.reader(stream)
-        header = next(rows, [])
-        if tuple(header) != tuple(columns):
-            raise LedgerError(f"{name} line 1: {header}; accepted: {','.join(columns)}")
-        for row in rows:
-            at = f"{name} line {rows.line_num}"
-            if len(row) != len(columns):
-                raise LedgerError(f"{at}: {len(row)} fields; accepted: {len(columns)}")
-            id_, value, unit, given, last = row
-            if not NUMBER_ID.fullmatch(id_):
-                raise LedgerError(f"{at}, id: {id_!r}; accepted: {NUMBER_ID.pattern}")
-            if id_ in claims:
-                raise LedgerError(f"{at}, id: {id_!r} stands twice")
-            if not re.fullmatch(r"-?\d+(\.\d+)?", value):
-                raise LedgerError(f"{at}, value: {value!r}; accepted: a decimal number")
-            source = last if columns[-1] == "source" else "Kwon et al. 2023"
-            claims[id_] = Claim(id_, value, unit, given, source, at)
-    return claims
-
-
-def read_claims(name: str = "claims.csv") -> dict[str, Claim]:
-    """Read a table of published numbers from ``data/``.
-
-    Parameters
-    ----------
-    name : {"claims.csv", "paper_pagedattention.csv"}
-        Which table.
-
-    Returns
-    -------
-    dict of str to Claim
-        By id, in the order of the file.
-
-    Raises
-    ------
-    LedgerError
-        If the file is absent or a line is malformed; the message names the line.
-    """
-    columns = dict(_SOURCES).get(name)
-    if columns is None:
-        raise LedgerError(f"table: {name!r}; accepted: {', '.join(n for n, _ in _SOURCES)}")
-    return _read(name, columns, datafiles.data_file(name))
-
-
-def _published(id: str) -> Claim | None:
-    found = [claims[id] for claims in map(read_claims, dict(_SOURCES)) if id in claims]
-    if len(found) > 1:
-        raise LedgerError(f"{id}: stands in {found[0].where} and in {found[1].where}")
-    return found[0] if found else None
-
-
-def _same(value: object, claim: Claim) -> bool:
-    if isinstance(value, str):
-        try:
-            return Fraction(value) == claim.value
-        except ValueError:
-            return False
-    return _exact(value, claim.id) == claim.value
-
-
-def _check_claim(claim: Claim, value: object) -> None:
-    if not _same(value, claim):
-        raise ClaimMismatch(
-            f"{claim.id}: {value} here, {claim.text} {claim.unit} published "
-            f"({claim.source}; given {claim.given or 'nothing more'}; {claim.where})"
-        )
 
 
 # --- output ---------------------------------------------------------------------------
@@ -391,7 +123,7 @@ def number(
     value : int, Fraction, Decimal, float, NumPy scalar or str
         The number itself, not a rounded copy.
     fmt : str, optional
-        See :func:`format_value`.
+        See :func:`~kvledger.book.formats.format_value`.
     kind : {"computed", "cited", "measured"}
         Where it comes from.
     source : str, optional
@@ -403,14 +135,22 @@ def number(
         If ``data/claims.csv`` publishes another value under this id.
     LedgerError
         For a malformed id, an unknown kind, a missing source, a value or format
-        :func:`format_value` refuses, or an id shown before with another text.
+        :func:`~kvledger.book.formats.format_value` refuses, or an id shown before with
+        another text.
+
+    Examples
+    --------
+    >>> number("paged.p4.tail_slack_slots", 10)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    kvledger.book.claims.ClaimMismatch: paged.p4.tail_slack_slots: 10 here, 9 slots published ...
     """
     _check_id(id, NUMBER_ID, "number")
     _check_kind(id, kind, source)
     text = format_value(value, fmt, name=id)
-    claim = _published(id)
+    claim = published(id)
     if claim is not None:
-        _check_claim(claim, value)
+        check_claim(claim, value)
     _glue(id, text, kind, source)
 
 
@@ -429,9 +169,9 @@ def cite(id: str) -> None:
         If neither table holds the id.
     """
     _check_id(id, NUMBER_ID, "number")
-    claim = _published(id)
+    claim = published(id)
     if claim is None:
-        raise LedgerError(f"{id}: not in {' or '.join(dict(_SOURCES))}")
+        raise LedgerError(f"{id}: not in {' or '.join(dict(SOURCES))}")
     text = claim.text + ("%" if claim.unit.startswith("%") else "")
     _glue(id, text, "cited", claim.source)
 
@@ -456,18 +196,12 @@ def _columns(frame: object, id: str) -> pd.DataFrame:
     return frame
 
 
-def _missing(value: object) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or (
-        isinstance(value, (float, np.floating)) and math.isnan(value)
-    )
-
-
 def _column_text(values: list[object], fmt: str | None, name: str) -> tuple[list[str | None], bool]:
     """Texts of one column (None where a value is missing), and whether it is numeric."""
-    present = [v for v in values if not _missing(v)]
+    present = [v for v in values if not is_missing(v)]
     numeric = bool(present) and not any(isinstance(v, (str, bool, np.bool_)) for v in present)
     if numeric and fmt is None:
-        exact = [_exact(v, name) for v in present]
+        exact = [exact_value(v, name) for v in present]
         if all(e is not None and e.denominator == 1 for e in exact) and not any(
             isinstance(v, (float, np.floating)) for v in present
         ):
@@ -476,7 +210,7 @@ def _column_text(values: list[object], fmt: str | None, name: str) -> tuple[list
     texts: list[str | None] = []
     for row, value in enumerate(values, start=1):
         at = f"{name}, row {row}"
-        if _missing(value):
+        if is_missing(value):
             texts.append(None)
         elif isinstance(value, (bool, np.bool_)):
             texts.append("yes" if value else "no")
@@ -524,7 +258,8 @@ def table(
     caption : str
         A sentence that says what to conclude; ``code`` may stand in backticks.
     formats : mapping of str to str, optional
-        Format of a column, see :func:`format_value`. Columns of floats need one.
+        Format of a column, see :func:`~kvledger.book.formats.format_value`. Columns of
+        floats need one.
     kind : {"computed", "cited", "measured"}
         Where the values come from; the caption says so.
     source : str, optional
@@ -534,7 +269,8 @@ def table(
     ------
     LedgerError
         For a malformed id, caption or frame, a format for a column that is not there, or
-        a value :func:`format_value` refuses; the message names column and row.
+        a value :func:`~kvledger.book.formats.format_value` refuses; the message names
+        column and row.
     """
     _check_id(id, TABLE_ID, "table")
     _check_kind(id, kind, source)
@@ -618,7 +354,7 @@ def _html_table(
 
 
 def _csv_text(value: object, name: str) -> str:
-    if _missing(value):
+    if is_missing(value):
         return ""
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
@@ -661,7 +397,7 @@ def data_digest(data: pd.DataFrame, id: str = "data") -> str:
     --------
     >>> import pandas as pd
     >>> data_digest(pd.DataFrame({"x": [1, 2]}))[:8]
-    '4c2fd26d'
+    'aea28487'
     """
     return hashlib.sha256(_csv_bytes(_columns(data, id), id)).hexdigest()
 
@@ -919,77 +655,3 @@ def figure(
         {"image/png": small, "text/plain": f"{id} · data {digest}"},
         {"kvledger": {"kind": kind, "source": source}},
     )
-
-
-# --- the page of claims ---------------------------------------------------------------
-
-
-def claims_table(
-    recomputed: Mapping[str, object],
-    cited: Mapping[str, str] | Iterable[str] = (),
-    why: Mapping[str, str] | None = None,
-) -> pd.DataFrame:
-    """Lay the published numbers beside the recomputed ones.
-
-    Parameters
-    ----------
-    recomputed : mapping of str to number
-        Value of every claim of the article, by id.
-    cited : mapping of str to str, or iterable of str
-        Claims from elsewhere that are not recomputed, each with the reason.
-    why : mapping of str to str, optional
-        Explanation of a recomputed value that differs from the published one.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``claim``, ``published``, ``unit``, ``given``, ``source``, ``recomputed``,
-        ``verdict`` (reproduced, cited or differs) and ``why``, in the order of
-        ``data/claims.csv``.
-
-    Raises
-    ------
-    ClaimMismatch
-        If a value differs and `why` does not say why.
-    LedgerError
-        For an id that is not a claim, a claim left out, one given twice, or a claim of the
-        article that is only cited.
-    """
-    claims = read_claims()
-    reasons = dict(cited) if isinstance(cited, Mapping) else dict.fromkeys(cited, "")
-    why = dict(why or {})
-    for name, ids in (("recomputed", recomputed), ("cited", reasons), ("why", why)):
-        unknown = sorted(set(ids) - set(claims))
-        if unknown:
-            raise LedgerError(f"{name}: {unknown} not in claims.csv")
-    both = sorted(set(recomputed) & set(reasons))
-    if both:
-        raise LedgerError(f"{both}: recomputed and cited; accepted: one of the two")
-    rows = []
-    for id, claim in claims.items():
-        value = recomputed.get(id)
-        if id in reasons:
-            if claim.source == "article":
-                raise LedgerError(f"cited: {id} is the article's own; accepted: recomputed")
-            verdict, reason = "cited", reasons[id]
-        elif id not in recomputed:
-            raise LedgerError(f"{id}: neither recomputed nor cited ({claim.where})")
-        elif _same(value, claim):
-            verdict, reason = "reproduced", ""
-        elif id in why:
-            verdict, reason = "differs", why[id]
-        else:
-            _check_claim(claim, value)
-        rows.append(
-            {
-                "claim": id,
-                "published": claim.value,
-                "unit": claim.unit,
-                "given": claim.given,
-                "source": claim.source,
-                "recomputed": value,
-                "verdict": verdict,
-                "why": reason or None,
-            }
-        )
-    return pd.DataFrame(rows, dtype=object)

@@ -170,9 +170,7 @@ RC: Mapping[Any, Any] = MappingProxyType(
     }
 )
 
-_DARK_OF = {
-    light.lower(): dark for light, dark in zip(INK["light"], INK["dark"], strict=True)
-}
+_DARK_OF = {light.lower(): dark for light, dark in zip(INK["light"], INK["dark"], strict=True)}
 _LIGHT_COLOUR = re.compile("|".join(map(re.escape, _DARK_OF)), re.IGNORECASE)
 
 
@@ -426,8 +424,14 @@ def end_labels(
                 color=INK["light"].ink,
                 annotation_clip=False,
                 arrowprops=(
-                    {"arrowstyle": "-", "color": INK["light"].faint, "lw": 0.6,
-                     "shrinkA": 1.0, "shrinkB": 3.0, "relpos": (0.0, 0.5)}
+                    {
+                        "arrowstyle": "-",
+                        "color": INK["light"].faint,
+                        "lw": 0.6,
+                        "shrinkA": 1.0,
+                        "shrinkB": 3.0,
+                        "relpos": (0.0, 0.5),
+                    }
                     if moved
                     else None
                 ),
