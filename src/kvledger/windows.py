@@ -6,7 +6,7 @@ is sharing among requests that may be alive together. The window says which is c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from kvledger.errors import LedgerError
 from kvledger.lengths import whole
 
-__all__ = ["NeighbourSharing", "neighbour_sharing"]
+__all__ = ["NeighbourSharing", "neighbour_sharing", "sharing_by_window"]
 
 
 class NeighbourSharing(NamedTuple):
@@ -82,9 +82,27 @@ def neighbour_sharing(
     >>> neighbour_sharing(requests, window=4, skip={0})
     NeighbourSharing(window_requests=4, logical_blocks=6, shared_blocks=2)
     """
-    window = whole(
-        window, "window", minimum=1, accepted="accepted: a whole number of requests, at least 1"
-    )
+    return sharing_by_window(page_ids, [window], skip=skip, how=how)[0]
+
+
+def sharing_by_window(
+    page_ids: Sequence[Sequence[int]],
+    windows: Iterable[int],
+    *,
+    skip: Collection[int] = frozenset(),
+    how: Literal["groups", "sliding"] = "groups",
+) -> list[NeighbourSharing]:
+    """Count as :func:`neighbour_sharing` does, for many windows in one pass over the blocks.
+
+    Examples
+    --------
+    >>> [s.shared_blocks for s in sharing_by_window([[0, 1], [0], [0, 1]], [1, 2, 3])]
+    [0, 1, 3]
+    """
+    windows = [
+        whole(w, "window", minimum=1, accepted="accepted: a whole number of requests, at least 1")
+        for w in windows
+    ]
     if how not in ("groups", "sliding"):
         raise LedgerError(f"how is {how!r}; accepted: 'groups', 'sliding'")
     codes: dict[int, int] = {}
@@ -102,12 +120,13 @@ def neighbour_sharing(
                 code.append(codes.setdefault(page_id, len(codes)))
                 holder.append(request)
     # Blocks in a row by id, and for each id by request: whoever held it last is one place ahead.
-    codes_array, holders = np.array(code, np.int64), np.array(holder, np.int64)
-    order = np.argsort(codes_array, kind="stable")
-    codes_array, holders = codes_array[order], holders[order]
-    again = codes_array[1:] == codes_array[:-1]
-    if how == "groups":
-        near = holders[1:] // window == holders[:-1] // window
-    else:
-        near = holders[1:] - holders[:-1] < window
-    return NeighbourSharing(window, len(code), int(np.count_nonzero(again & near)))
+    blocks, holders = np.array(code, np.int64), np.array(holder, np.int64)
+    order = np.argsort(blocks, kind="stable")
+    blocks, holders = blocks[order], holders[order]
+    again = np.flatnonzero(blocks[1:] == blocks[:-1])
+    ahead, behind = holders[:-1][again], holders[1:][again]
+    result = []
+    for window in windows:
+        near = ahead // window == behind // window if how == "groups" else behind - ahead < window
+        result.append(NeighbourSharing(window, len(blocks), int(np.count_nonzero(near))))
+    return result
