@@ -155,10 +155,12 @@ class Ledger:
         for one, two in ((self, other), (other, self)):
             if one.reserved_used_later_slots is None and not one.reserved_slots:
                 total["reserved_used_later_slots"] = two.reserved_used_later_slots
-        if total["capacity_slots"] is None:
-            total["unallocated_slots"] = total["external_slots"] = None
-        elif self.external_slots is not None or other.external_slots is not None:
-            total["external_slots"] = (self.external_slots or 0) + (other.external_slots or 0)
+        for name in ("unallocated_slots", "external_slots"):
+            a, b = getattr(self, name), getattr(other, name)
+            if total["capacity_slots"] is None:
+                total[name] = None
+            elif a is not None or b is not None:  # a pool that names none has none
+                total[name] = (a or 0) + (b or 0)
         return Ledger(**total)
 
     def __radd__(self, other: object) -> Ledger:
