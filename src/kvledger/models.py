@@ -170,7 +170,7 @@ class Model:
         >>> load_model("Llama-3.1-8B").with_dtype("fp8").kv_bytes_per_token
         65536
         """
-        if dtype not in DTYPE_BYTES:
+        if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
             raise LedgerError(f"dtype is {dtype!r}; known are: {', '.join(DTYPE_BYTES)}")
         return replace(self, bytes_per_element=DTYPE_BYTES[dtype])
 
@@ -201,7 +201,7 @@ def load_model(model: str | Model) -> Model:
     if isinstance(model, Model):
         return model
     models = load_models()
-    if model not in models:
+    if not isinstance(model, str) or model not in models:
         raise LedgerError(f"model is {model!r}; known are: {', '.join(models)}, or give a Model")
     return models[model]
 
