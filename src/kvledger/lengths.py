@@ -26,6 +26,7 @@ a :class:`LengthTable`, or anything with ``total_tokens`` (a trace)."""
 
 INT64_MAX = 2**63 - 1
 _WHOLE = "a length is a whole number of tokens, at least 1"
+_AT_MOST = f"and at most {INT64_MAX} (64 bits)"
 _CHUNK = 1 << 20
 # Past this length a dense histogram would cost more memory than it saves time.
 _DENSE_LIMIT = 1 << 24
@@ -61,22 +62,23 @@ class LengthTable:
     requests: IntArray
 
     def __post_init__(self) -> None:
-        tokens, requests = self.tokens, self.requests
-        if tokens.shape != requests.shape or tokens.ndim != 1:
+        tokens = as_length_array(self.tokens, "tokens")
+        requests = as_length_array(self.requests, "requests", minimum=0)
+        if tokens.shape != requests.shape:
             raise LedgerError(
                 f"a length table has shapes {tokens.shape} and {requests.shape}; "
                 "tokens and requests are two arrays of one length"
             )
         if not tokens.size:
             raise LedgerError("no lengths given; at least one request is needed")
-        if tokens[0] < 1 or bool(np.any(np.diff(tokens) <= 0)):
-            raise LedgerError("a length table's tokens must ascend and be at least 1")
+        if bool(np.any(tokens[1:] <= tokens[:-1])):
+            raise LedgerError("a length table's tokens must ascend, each different")
         if int(requests.min()) < 1:
             raise LedgerError(
                 f"a length table counts {int(requests.min())} requests for one length; at least 1"
             )
-        for array in (tokens, requests):
-            array.setflags(write=False)
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "requests", requests)
         _ = self.n_requests, self.total_tokens  # both must fit in 64 bits
 
     @property
@@ -98,6 +100,19 @@ class LengthTable:
     def max_tokens(self) -> int:
         """Longest length, in tokens."""
         return int(self.tokens[-1])
+
+    def quantile(self, share: Fraction) -> int:
+        """Return the least length that at least ``share`` of the requests do not exceed.
+
+        Examples
+        --------
+        >>> as_lengths([5, 9, 17]).quantile(Fraction(1, 2))
+        9
+        """
+        if not 0 < share <= 1:
+            raise LedgerError(f"share is {share}; a share above 0 and up to 1 is accepted")
+        needed = -(-share.numerator * self.n_requests // share.denominator)
+        return int(self.tokens[np.searchsorted(np.cumsum(self.requests), needed)])
 
     def __repr__(self) -> str:
         return (
@@ -160,8 +175,10 @@ def whole(value: object, name: str, *, minimum: int, accepted: str) -> int:
         number = int(value)
     elif isinstance(value, Fraction) and value.denominator == 1:
         number = value.numerator
-    if number is None or not minimum <= number <= INT64_MAX:
-        raise LedgerError(f"{name} is {_shown(value)}; {accepted}")
+    if number is None or number < minimum:
+        raise LedgerError(f"{name} is {shown(value)}; {accepted}")
+    if number > INT64_MAX:
+        raise LedgerError(f"{name} is {shown(value)}; {accepted}, {_AT_MOST}")
     return number
 
 
@@ -179,7 +196,7 @@ def whole_page_sizes(page_sizes: Iterable[object]) -> list[int]:
     """Return different page sizes in ascending order."""
     if isinstance(page_sizes, str | bytes) or not isinstance(page_sizes, Iterable):
         raise LedgerError(
-            f"page_sizes is {_shown(page_sizes)}; a sequence of whole numbers is accepted"
+            f"page_sizes is {shown(page_sizes)}; a sequence of whole numbers is accepted"
         )
     sizes = sorted({whole_page_size(p) for p in page_sizes})
     if not sizes:
@@ -214,15 +231,24 @@ def as_length_array(lengths: LengthsLike, name: str = "lengths", *, minimum: int
     ...
     kvledger.errors.LedgerError: lengths[1] is 0; a length is a whole number of tokens, at least 1
     """
-    if hasattr(lengths, "total_tokens") and not isinstance(lengths, LengthTable):
-        lengths = lengths.total_tokens
     if isinstance(lengths, LengthTable):
         return np.repeat(lengths.tokens, lengths.requests)
-    accepted = _WHOLE if minimum == 1 else f"a whole number, at least {minimum}, is accepted"
+    array = _int64_array(lengths, name, minimum)
+    if array.size and int(array.min()) < minimum:
+        _raise_first(array, array < minimum, name, _accepted(minimum))
+    return array
+
+
+def _int64_array(lengths: LengthsLike, name: str, minimum: int) -> IntArray:
+    """Return whole numbers as a read-only int64 array; only some are checked for the minimum."""
+    if hasattr(lengths, "total_tokens") and not isinstance(lengths, LengthTable):
+        lengths = lengths.total_tokens
+    accepted = _accepted(minimum)
     array = _raw_array(lengths, name)
     if array.dtype.kind == "f":
-        bad = ~(np.isfinite(array) & (array == np.floor(array)) & (array < 2.0**63))
+        bad = ~(np.isfinite(array) & (array == np.floor(array)) & (array >= minimum))
         _raise_first(array, bad, name, accepted)
+        _raise_first(array, array >= 2.0**63, name, f"{accepted}, {_AT_MOST}")
         array = array.astype(np.int64)
     elif array.dtype.kind == "O":
         whole_numbers = [
@@ -231,17 +257,18 @@ def as_length_array(lengths: LengthsLike, name: str = "lengths", *, minimum: int
         ]
         array = np.array(whole_numbers, dtype=np.int64)
     elif array.dtype.kind == "u":
-        _raise_first(array, array > INT64_MAX, name, accepted)
+        _raise_first(array, array > INT64_MAX, name, f"{accepted}, {_AT_MOST}")
     elif array.dtype.kind != "i":
         value = array.flat[0].item() if array.size else array.dtype
-        raise LedgerError(f"{name}[0] is {_shown(value)}; {accepted}")
-    if array.size and int(array.min()) < minimum:
-        _raise_first(array, array < minimum, name, accepted)
-    result: IntArray = array.astype(np.int64, copy=False)
-    if result is lengths:
-        result = result.view()
+        raise LedgerError(f"{name}[0] is {shown(value)}; {accepted}")
+    # A view, so that an array of the caller's never becomes read-only.
+    result: IntArray = array.astype(np.int64, copy=False).view()
     result.setflags(write=False)
     return result
+
+
+def _accepted(minimum: int) -> str:
+    return _WHOLE if minimum == 1 else f"a whole number, at least {minimum}, is accepted"
 
 
 def as_lengths(lengths: LengthsLike, name: str = "lengths") -> LengthTable:
@@ -273,16 +300,73 @@ def as_lengths(lengths: LengthsLike, name: str = "lengths") -> LengthTable:
         return lengths
     if is_counts(lengths):
         return _from_counts(lengths, name)
-    array = as_length_array(lengths, name)
+    array = _int64_array(lengths, name, 1)
     if not array.size:
         raise LedgerError(f"{name} is empty; at least one request is needed")
-    longest = int(array.max())
-    if longest > max(_DENSE_LIMIT, 4 * array.size):
-        tokens, requests = np.unique(array, return_counts=True)
-        return LengthTable(tokens, requests)
-    histogram = _histogram(array, longest)
+    histogram = _histogram(array)
+    if histogram is None:
+        _raise_first(array, array < 1, name, _accepted(1))
+        if int(array.max()) > max(_DENSE_LIMIT, 4 * array.size):
+            return LengthTable(*np.unique(array, return_counts=True))
+        histogram = np.bincount(array)
     tokens = np.flatnonzero(histogram)
     return LengthTable(tokens, histogram[tokens])
+
+
+def paired_lengths(
+    starts: LengthsLike, ends: LengthsLike, names: tuple[str, str]
+) -> tuple[IntArray, IntArray]:
+    """Return each request's start and end, in order; a request that shrinks is an error.
+
+    Examples
+    --------
+    >>> paired_lengths([5, 9], [8, 7], ("lengths", "final_lengths"))
+    Traceback (most recent call last):
+    ...
+    kvledger.errors.LedgerError: final_lengths[1] is 7; request 1 already holds 9 tokens
+    """
+    start, end = as_length_array(starts, names[0]), as_length_array(ends, names[1])
+    _check_as_many(start.size, end.size, names)
+    if not start.size:
+        raise LedgerError(f"{names[0]} is empty; at least one request is needed")
+    shrunk = end < start
+    if bool(shrunk.any()):
+        i = int(np.argmax(shrunk))
+        raise LedgerError(
+            f"{names[1]}[{i}] is {end[i]}; request {i} already holds {start[i]} tokens"
+        )
+    return start, end
+
+
+def check_growth(starts: LengthTable, ends: LengthTable, names: tuple[str, str]) -> None:
+    """Raise unless the starts can be paired with the ends so that no request shrinks.
+
+    They can if, for every length, at least as many requests start at or below it as end there.
+
+    Examples
+    --------
+    >>> check_growth(as_lengths([1, 6]), as_lengths([5, 5]), ("lengths", "final_lengths"))
+    Traceback (most recent call last):
+    ...
+    kvledger.errors.LedgerError: of final_lengths 2 are 5 or less, of lengths 1; no request shrinks
+    """
+    _check_as_many(starts.n_requests, ends.n_requests, names)
+    ended = np.cumsum(ends.requests)
+    below = np.searchsorted(starts.tokens, ends.tokens, side="right")
+    started = np.concatenate(([0], np.cumsum(starts.requests)))[below]
+    if bool(np.any(started < ended)):
+        i = int(np.argmax(started < ended))
+        raise LedgerError(
+            f"of {names[1]} {ended[i]} are {ends.tokens[i]} or less, of {names[0]} {started[i]}; "
+            "no request shrinks"
+        )
+
+
+def _check_as_many(starts: int, ends: int, names: tuple[str, str]) -> None:
+    if starts != ends:
+        raise LedgerError(
+            f"there are {starts} {names[0]} and {ends} {names[1]}; one of each a request"
+        )
 
 
 def is_counts(lengths: LengthsLike) -> bool:
@@ -298,41 +382,69 @@ def _from_counts(counts: Any, name: str) -> LengthTable:
                     f"{name} is a table with the columns {', '.join(map(str, counts.columns))}; "
                     "a table of counts has the columns tokens and requests"
                 )
-        counts = dict(zip(counts["tokens"].tolist(), counts["requests"].tolist(), strict=True))
-    tokens = as_length_array(list(counts), name)
-    requests = as_length_array(list(counts.values()), f"{name} (requests)", minimum=0)
-    order = np.argsort(tokens)
-    order = order[requests[order] > 0]
-    return LengthTable(tokens[order], requests[order])
+        tokens = as_length_array(counts["tokens"], f"{name} (tokens)")
+        requests = as_length_array(counts["requests"], f"{name} (requests)", minimum=0)
+    else:
+        tokens = as_length_array(list(counts), name)
+        requests = as_length_array(list(counts.values()), f"{name} (requests)", minimum=0)
+    exact_sum(requests, f"{name} (requests)")  # so that adding up rows of one length cannot wrap
+    different, which = np.unique(tokens, return_inverse=True)
+    total = np.zeros(different.size, dtype=np.int64)
+    np.add.at(total, which, requests)
+    return LengthTable(different[total > 0], total[total > 0])
 
 
-def _histogram(array: IntArray, longest: int) -> IntArray:
-    """Count each value from 0 to ``longest``; NumPy's counting loop runs outside the GIL."""
-    if array.size <= _CHUNK:
-        return np.bincount(array, minlength=longest + 1)
-    workers = min(os.cpu_count() or 1, array.size // _CHUNK + 1)
+def _histogram(array: IntArray) -> IntArray | None:
+    """Count each length in one pass; None if one is below 1 or above ``_CHUNK``.
+
+    A chunk is checked and counted while it is in the processor's cache, on all cores.
+    """
+
+    def count(starts: IntArray) -> IntArray | None:
+        total = np.zeros(1, dtype=np.int64)
+        for start in starts.tolist():
+            chunk = array[start : start + _CHUNK]
+            if int(chunk.min()) < 1 or int(chunk.max()) > _CHUNK:
+                return None
+            total = _add_padded(total, np.bincount(chunk))
+        return total
+
+    starts = np.arange(0, array.size, _CHUNK)
+    if starts.size == 1:
+        return count(starts)
+    workers = min(os.cpu_count() or 1, starts.size)
     with ThreadPoolExecutor(workers) as pool:
-        parts = pool.map(
-            lambda part: np.bincount(part, minlength=longest + 1), np.array_split(array, workers)
-        )
-        total: IntArray = np.sum(list(parts), axis=0)
+        parts = list(pool.map(count, np.array_split(starts, workers)))
+    total = np.zeros(1, dtype=np.int64)
+    for part in parts:
+        if part is None:
+            return None
+        total = _add_padded(total, part)
     return total
+
+
+def _add_padded(one: IntArray, two: IntArray) -> IntArray:
+    short, long = sorted((one, two), key=len)
+    long[: short.size] += short
+    return long
 
 
 def _raw_array(lengths: LengthsLike, name: str) -> npt.NDArray[Any]:
     if isinstance(lengths, str | bytes | Mapping) or not isinstance(lengths, Iterable):
-        raise LedgerError(f"{name} is {_shown(lengths)}; a sequence of whole numbers is accepted")
+        raise LedgerError(f"{name} is {shown(lengths)}; a sequence of whole numbers is accepted")
     if not hasattr(lengths, "__array__") and not isinstance(lengths, list | tuple):
         lengths = list(lengths)
     if isinstance(lengths, list | tuple) and any(
-        isinstance(v, bool | str | bytes) or v is None for v in lengths
+        isinstance(v, bool | np.bool_ | str | bytes) or v is None for v in lengths
     ):
         return np.array(lengths, dtype=object)  # NumPy would turn [True, 2] into [1, 2]
+    if isinstance(lengths, np.ma.MaskedArray) and bool(np.ma.getmaskarray(lengths).any()):
+        index = int(np.argmax(np.ma.getmaskarray(lengths)))
+        raise LedgerError(f"{name}[{index}] is missing (masked); {_WHOLE}")
     try:
         array = np.asarray(lengths)
     except (ValueError, OverflowError, TypeError):
-        array = np.empty(0)
-        raise LedgerError(f"{name} is {_shown(lengths)}; one whole number a request") from None
+        raise LedgerError(f"{name} is {shown(lengths)}; one whole number a request") from None
     if array.ndim != 1:
         raise LedgerError(f"{name} has shape {array.shape}; one whole number a request is accepted")
     if not array.size:
@@ -345,13 +457,17 @@ def _raw_array(lengths: LengthsLike, name: str) -> npt.NDArray[Any]:
 def _raise_first(array: npt.NDArray[Any], bad: npt.NDArray[Any], name: str, accepted: str) -> None:
     if bool(bad.any()):
         index = int(np.argmax(bad))
-        raise LedgerError(f"{name}[{index}] is {_shown(array[index].item())}; {accepted}")
+        raise LedgerError(f"{name}[{index}] is {shown(array[index].item())}; {accepted}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a value as an error message prints it: short, and a missing one said so."""
     if value is None:
         return "missing"
     if isinstance(value, float) and value != value:
         return "missing (NaN)"
-    text = repr(value.item() if isinstance(value, np.generic) else value)
+    try:
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+    except ValueError:  # Python prints no integer of more than some thousands of digits
+        text = "a number of more digits than Python prints"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvledger.errors import LedgerError
-from kvledger.lengths import LengthsLike, as_lengths, whole_page_size
+from kvledger.lengths import LengthsLike, as_lengths, shown, whole_page_size, whole_page_sizes
 from kvledger.models import Model, load_model
 from kvledger.paging import page_counts
 
@@ -25,6 +25,8 @@ DEFAULT_PAGE_SIZES: tuple[int, ...] = tuple(2**k for k in range(13))
 
 CostLike = int | float | Decimal | Fraction
 _COST = "a cost per page is a finite number of token-slot equivalents, at least 0"
+_BYTES = "a finite number of bytes, at least 0, is accepted"
+_SLOTS = "a finite number of token-slot equivalents, at least 0, is accepted"
 
 
 class Best(NamedTuple):
@@ -184,9 +186,13 @@ def closed_form_page_size(mean_tokens: Fraction | float, c: CostLike) -> float:
     >>> round(closed_form_page_size(499, c=1), 2)
     31.58
     """
-    if not 1 <= mean_tokens < math.inf:
-        raise LedgerError(f"mean_tokens is {mean_tokens}; a mean length is at least 1 token")
-    return math.sqrt(exact_cost(c) * (2 * Fraction(mean_tokens) - 1))
+    squared = exact_cost(c) * (2 * _mean(mean_tokens) - 1)
+    try:
+        return math.sqrt(squared)
+    except OverflowError:
+        raise LedgerError(
+            f"c is {shown(c)}; its closed form is beyond what a float holds"
+        ) from None
 
 
 def closed_form_gap(
@@ -237,7 +243,7 @@ def near_best(
     >>> near_best([5, 9, 17], c=1, page_sizes=[1, 2, 4, 8, 16], tolerance=0.1)
     [2, 4, 8]
     """
-    c, tolerance = exact_cost(c), exact_cost(tolerance)
+    c, tolerance = exact_cost(c), exact_cost(tolerance, "tolerance", "a share of at least 0")
     costs = {p: pages * (p + c) for p, pages in page_counts(lengths, page_sizes).items()}
     limit = min(costs.values()) * (1 + tolerance)
     return [p for p, each in costs.items() if each <= limit]
@@ -259,7 +265,7 @@ def c_for_page_size(
     Interval(page_size=4, c_from=Fraction(6, 7), c_to=Fraction(2, 1))
     """
     size = whole_page_size(page_size)
-    intervals = envelope(lengths, [*page_sizes, size])
+    intervals = envelope(lengths, [*whole_page_sizes(page_sizes), size])
     return next((each for each in intervals if each.page_size == size), None)
 
 
@@ -271,9 +277,15 @@ def closed_form_c(mean_tokens: Fraction | float, page_size: int) -> Fraction:
     >>> round(float(closed_form_c(499, 16)), 3)
     0.257
     """
-    if not 1 <= mean_tokens < math.inf:
-        raise LedgerError(f"mean_tokens is {mean_tokens}; a mean length is at least 1 token")
-    return whole_page_size(page_size) ** 2 / (2 * Fraction(mean_tokens) - 1)
+    return whole_page_size(page_size) ** 2 / (2 * _mean(mean_tokens) - 1)
+
+
+def _mean(mean_tokens: CostLike) -> Fraction:
+    accepted = "a mean length is at least 1 token"
+    mean = exact_cost(mean_tokens, "mean_tokens", accepted)
+    if mean < 1:
+        raise LedgerError(f"mean_tokens is {mean_tokens}; {accepted}")
+    return mean
 
 
 def slots_from_bytes(n_bytes: CostLike, model: str | Model) -> Fraction:
@@ -291,7 +303,7 @@ def slots_from_bytes(n_bytes: CostLike, model: str | Model) -> Fraction:
     >>> slots_from_bytes(4, "Llama-3.1-8B")
     Fraction(1, 32768)
     """
-    return exact_cost(n_bytes) / load_model(model).kv_bytes_per_token
+    return exact_cost(n_bytes, "n_bytes", _BYTES) / load_model(model).kv_bytes_per_token
 
 
 def bytes_from_slots(slots: CostLike, model: str | Model) -> Fraction:
@@ -302,11 +314,23 @@ def bytes_from_slots(slots: CostLike, model: str | Model) -> Fraction:
     >>> bytes_from_slots(Fraction(1, 32768), "Llama-3.1-8B")
     Fraction(4, 1)
     """
-    return exact_cost(slots) * load_model(model).kv_bytes_per_token
+    return exact_cost(slots, "slots", _SLOTS) * load_model(model).kv_bytes_per_token
 
 
-def exact_cost(c: CostLike) -> Fraction:
+def exact_cost(c: CostLike, name: str = "c", accepted: str = _COST) -> Fraction:
     """Return a cost as an exact fraction; a float means the decimal it prints as.
+
+    Parameters
+    ----------
+    c : int, float, Decimal or Fraction
+        A finite number of at least 0.
+    name, accepted : str
+        What an error calls it, and what it says is accepted.
+
+    Raises
+    ------
+    LedgerError
+        For a number below 0, NaN, an infinity, or anything that is no number.
 
     Examples
     --------
@@ -316,11 +340,11 @@ def exact_cost(c: CostLike) -> Fraction:
     if isinstance(c, np.generic):
         c = c.item()
     if isinstance(c, bool) or not isinstance(c, int | float | Decimal | Fraction):
-        raise LedgerError(f"c is {c!r}; {_COST}")
+        raise LedgerError(f"{name} is {shown(c)}; {accepted}")
     try:
         exact = Fraction(repr(c)) if isinstance(c, float) else Fraction(c)
     except (ValueError, OverflowError):
-        raise LedgerError(f"c is {c!r}; {_COST}") from None
+        raise LedgerError(f"{name} is {shown(c)}; {accepted}") from None
     if exact < 0:
-        raise LedgerError(f"c is {c}; {_COST}")
+        raise LedgerError(f"{name} is {shown(c)}; {accepted}")
     return exact

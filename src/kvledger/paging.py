@@ -15,8 +15,11 @@ from kvledger.lengths import (
     LengthsLike,
     LengthTable,
     as_lengths,
+    check_growth,
     checked_int64,
     exact_dot,
+    is_counts,
+    paired_lengths,
     whole_page_size,
     whole_page_sizes,
 )
@@ -235,8 +238,8 @@ def growth_tail_slack(
     Raises
     ------
     LedgerError
-        For a bad length or page size, different numbers of starts and ends, or starts that add up
-        to more than the ends.
+        For a bad length or page size, different numbers of starts and ends, or a request that
+        ends with fewer tokens than it starts with.
 
     Examples
     --------
@@ -246,20 +249,14 @@ def growth_tail_slack(
     Fraction(5, 2)
     """
     page_size = whole_page_size(page_size)
+    names = ("start_lengths", "final_lengths")
+    if start_lengths is not None and not (is_counts(start_lengths) or is_counts(final_lengths)):
+        start_lengths, final_lengths = paired_lengths(start_lengths, final_lengths, names)
     final = as_lengths(final_lengths, "final_lengths")
     slot_steps, steps = _slack_up_to(final, page_size), final.total_tokens
     if start_lengths is not None:
         start = as_lengths(start_lengths, "start_lengths")
-        if start.n_requests != final.n_requests:
-            raise LedgerError(
-                f"there are {start.n_requests} start_lengths and {final.n_requests} "
-                "final_lengths; one of each a request"
-            )
-        if start.total_tokens > final.total_tokens or start.max_tokens > final.max_tokens:
-            raise LedgerError(
-                f"start_lengths reach {start.max_tokens} ({start.total_tokens} in all) and "
-                f"final_lengths {final.max_tokens} ({final.total_tokens}); no request shrinks"
-            )
+        check_growth(start, final, names)
         before = start.tokens - 1
         kept = before > 0
         steps -= start.total_tokens - start.n_requests

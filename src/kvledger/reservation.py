@@ -13,15 +13,19 @@ from kvledger.ledger import Ledger
 from kvledger.lengths import (
     IntArray,
     LengthsLike,
+    LengthTable,
     as_length_array,
     as_lengths,
+    check_growth,
     checked_int64,
     exact_dot,
     exact_sum,
     is_counts,
+    paired_lengths,
     whole,
 )
 
+_NAMES = ("lengths", "final_lengths")
 _RESERVE = 'reserve is a whole number of slots, at least 1, or "pow2" or "oracle"'
 
 
@@ -43,7 +47,8 @@ def contiguous(
         its final length, or exactly its final length.
     final_lengths : sequence, array or trace, optional
         Tokens each request will hold at its end, in the same order. With them,
-        ``reserved_slots`` splits into what is used later and what never is.
+        ``reserved_slots`` splits into what is used later and what never is. Both may be counts
+        (of starts and of ends) where no request exceeds the maximum: the sums are the same.
     over_maximum : {"error", "count"}
         What becomes of a request whose final length exceeds the maximum: an error that names it,
         or counted apart, in ``refused_requests`` and ``refused_tokens`` only.
@@ -66,10 +71,16 @@ def contiguous(
     Ledger(3 requests: 31 tokens in 56 slots; reserved 25 (25 never used))
     >>> contiguous([5, 9, 17], reserve=32, final_lengths=[8, 20, 17])
     Ledger(3 requests: 31 tokens in 96 slots; reserved 65 (51 never used))
+    >>> contiguous({5: 1, 9: 1, 17: 1}, reserve=32, final_lengths={8: 1, 17: 1, 20: 1})
+    Ledger(3 requests: 31 tokens in 96 slots; reserved 65 (51 never used))
     """
     if over_maximum not in ("error", "count"):
         raise LedgerError(f'over_maximum is {over_maximum!r}; "error" and "count" are accepted')
     maximum = _maximum(reserve)
+    if not is_counts(lengths):
+        lengths = as_length_array(lengths)  # once: a generator can be read only once
+    if final_lengths is not None and (is_counts(lengths) or is_counts(final_lengths)):
+        return _of_counts(as_lengths(lengths), as_lengths(final_lengths, "final_lengths"), reserve)
     if final_lengths is None:
         if maximum is not None and over_maximum == "error":
             _refuse_longer(lengths, maximum, "lengths")
@@ -77,7 +88,7 @@ def contiguous(
         now = final = table.tokens
         requests = table.requests
     else:
-        now, final = _paired(lengths, final_lengths)
+        now, final = paired_lengths(lengths, final_lengths, _NAMES)
         if maximum is not None and over_maximum == "error":
             _refuse_longer(final, maximum, "final_lengths")
         requests = np.ones_like(now)
@@ -133,22 +144,17 @@ def _maximum(reserve: int | str) -> int | None:
     return whole(reserve, "reserve", minimum=1, accepted=_RESERVE)
 
 
-def _paired(lengths: LengthsLike, final_lengths: LengthsLike) -> tuple[IntArray, IntArray]:
-    now = as_length_array(lengths, "lengths")
-    final = as_length_array(final_lengths, "final_lengths")
-    if now.shape != final.shape:
-        raise LedgerError(
-            f"there are {now.size} lengths and {final.size} final_lengths; one of each a request"
-        )
-    if not now.size:
-        raise LedgerError("lengths is empty; at least one request is needed")
-    shrunk = final < now
-    if bool(shrunk.any()):
-        i = int(np.argmax(shrunk))
-        raise LedgerError(
-            f"final_lengths[{i}] is {final[i]}; request {i} already holds {now[i]} tokens"
-        )
-    return now, final
+def _of_counts(now: LengthTable, final: LengthTable, reserve: int | str) -> Ledger:
+    """Account from two histograms: no sum depends on which start belongs to which end."""
+    check_growth(now, final, _NAMES)
+    at_end = contiguous(final, reserve)  # counts say nothing of who would be refused: an error
+    return Ledger(
+        requests=at_end.requests,
+        logical_tokens=now.total_tokens,
+        allocated_slots=at_end.allocated_slots,
+        reserved_slots=at_end.allocated_slots - now.total_tokens,
+        reserved_used_later_slots=final.total_tokens - now.total_tokens,
+    )
 
 
 def _refuse_longer(lengths: LengthsLike, maximum: int, name: str) -> None:

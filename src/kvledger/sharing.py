@@ -16,14 +16,19 @@ import numpy as np
 from kvledger.errors import LedgerError
 from kvledger.ledger import Ledger
 from kvledger.lengths import (
+    IntArray,
     LengthsLike,
     as_length_array,
     as_lengths,
+    exact_dot,
+    exact_sum,
     is_counts,
+    shown,
     whole,
     whole_page_size,
 )
 
+_PAGE_ID = "a page id is a whole number, at least 0"
 _PREFIX = "prefix is a whole number of tokens, from 0 to the shortest request"
 
 
@@ -128,9 +133,11 @@ def shared(
     page_size = whole_page_size(page_size)
     prefix = whole(prefix, "prefix", minimum=0, accepted=_PREFIX)
     if is_counts(lengths):
-        array = as_length_array(as_lengths(lengths))[::-1]
+        table = as_lengths(lengths)
+        array, requests, first = table.tokens, table.requests, -1
     else:
-        array = as_length_array(lengths)
+        array, first = as_length_array(lengths), 0
+        requests = np.ones_like(array)
     if not array.size:
         raise LedgerError("lengths is empty; at least one request is needed")
     if int(array.min()) < prefix:
@@ -139,8 +146,8 @@ def shared(
     hits = np.full(array.shape, prefix // page_size, dtype=np.int64)
     if compute_last_token:
         hits = np.minimum(hits, (array - 1) // page_size)
-    hits[0] = 0
-    return _shared_ledger(array, hits, page_size)
+    found = exact_dot(hits, requests, "shared pages") - int(hits[first])
+    return _shared_ledger(array, requests, found, page_size)
 
 
 def shared_pages(
@@ -197,7 +204,8 @@ def shared_pages(
         for tokens, context in zip(requests, contexts, strict=True)
     ]
     lengths = np.array([len(tokens) for tokens in requests], dtype=np.int64)
-    return _shared_ledger(lengths, _hits(chains, lengths, page_size, compute_last_token), page_size)
+    found = _hits(chains, lengths, page_size, compute_last_token)
+    return _shared_ledger(lengths, np.ones_like(lengths), found, page_size)
 
 
 def shared_page_ids(
@@ -236,6 +244,8 @@ def shared_page_ids(
     Ledger(2 requests: 21 tokens in 16 slots, 4 pages; shared 8 tokens, tail slack 3)
     """
     page_size = whole_page_size(page_size)
+    if is_counts(lengths):
+        raise LedgerError("lengths are counts; page_ids need the lengths in the requests' order")
     array = as_length_array(lengths)
     ids = _sequences(page_ids, "page_ids")
     if len(ids) != array.size:
@@ -243,47 +253,55 @@ def shared_page_ids(
     chains: list[list[Hashable]] = []
     for i, (request, tokens) in enumerate(zip(ids, array.tolist(), strict=True)):
         complete = tokens // page_size
+        if isinstance(request, str | bytes) or not hasattr(request, "__len__"):
+            raise LedgerError(f"page_ids[{i}] is {shown(request)}; a sequence of whole numbers")
         if len(request) < complete:
             raise LedgerError(
                 f"page_ids[{i}] has {len(request)} ids; {tokens} tokens fill {complete} pages"
             )
-        chains.append(list(request[:complete]))
-    return _shared_ledger(array, _hits(chains, array, page_size, compute_last_token), page_size)
+        chains.append(
+            [
+                whole(page, f"page_ids[{i}][{j}]", minimum=0, accepted=_PAGE_ID)
+                for j, page in enumerate(request[:complete])
+            ]
+        )
+    found = _hits(chains, array, page_size, compute_last_token)
+    return _shared_ledger(array, np.ones_like(array), found, page_size)
 
 
 def _hits(
     chains: Sequence[Sequence[Hashable]],
-    lengths: Any,
+    lengths: IntArray,
     page_size: int,
     compute_last_token: bool,
-) -> Any:
-    """Count each request's leading pages that an earlier request holds.
+) -> int:
+    """Count the leading pages of all requests that an earlier request holds.
 
     A key is the number of the parent's key with the page's own part. Numbers are given out as
     keys are first seen, so equal numbers mean equal chains, with no chance of a hash collision.
     """
     numbers: dict[tuple[int, Hashable], int] = {}
-    hits = np.zeros(len(chains), dtype=np.int64)
+    hits = 0
     for i, chain in enumerate(chains):
-        parent, hit, unbroken = -1, 0, True
+        parent, unbroken = -1, True
         limit = (int(lengths[i]) - 1) // page_size if compute_last_token else len(chain)
         for page, part in enumerate(chain):
             key = (parent, part)
             unbroken = unbroken and key in numbers and page < limit
-            hit += unbroken
+            hits += unbroken
             parent = numbers.setdefault(key, len(numbers))
-        hits[i] = hit
     return hits
 
 
-def _shared_ledger(lengths: Any, hits: Any, page_size: int) -> Ledger:
-    tokens = sum(lengths.tolist())
-    logical_pages = sum((-(-lengths // page_size)).tolist())
-    shared_count = sum(hits.tolist())
+def _shared_ledger(
+    lengths: IntArray, requests: IntArray, shared_count: int, page_size: int
+) -> Ledger:
+    tokens = exact_dot(lengths, requests, "lengths")
+    logical_pages = exact_dot(-(-lengths // page_size), requests, "pages")
     pages = logical_pages - shared_count
     distinct = tokens - shared_count * page_size
     return Ledger(
-        requests=len(lengths),
+        requests=exact_sum(requests, "requests"),
         logical_tokens=tokens,
         shared_tokens=shared_count * page_size,
         allocated_slots=pages * page_size,
@@ -295,7 +313,9 @@ def _shared_ledger(lengths: Any, hits: Any, page_size: int) -> Ledger:
 
 def _sequences(values: Any, name: str) -> list[Any]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise LedgerError(f"{name} is {values!r}; a sequence with one sequence of ids a request")
+        raise LedgerError(
+            f"{name} is {shown(values)}; a sequence with one sequence of ids a request"
+        )
     sequences = list(values)
     if not sequences:
         raise LedgerError(f"{name} is empty; at least one request is needed")
@@ -305,7 +325,7 @@ def _sequences(values: Any, name: str) -> list[Any]:
 def _tokens(tokens: Any, i: int) -> tuple[int, ...]:
     accepted = "a token id is a whole number, at least 0"
     if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
-        raise LedgerError(f"token_ids[{i}] is {tokens!r}; {accepted}, in a sequence a request")
+        raise LedgerError(f"token_ids[{i}] is {shown(tokens)}; {accepted}, in a sequence a request")
     result = tuple(
         whole(t, f"token_ids[{i}][{j}]", minimum=0, accepted=accepted) for j, t in enumerate(tokens)
     )
@@ -317,6 +337,8 @@ def _tokens(tokens: Any, i: int) -> tuple[int, ...]:
 def _contexts(keys: Any, requests: int) -> list[Any]:
     if keys is None:
         return [PageContext()] * requests
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+        raise LedgerError(f"keys is {shown(keys)}; a sequence with one key a request is accepted")
     contexts = list(keys)
     if len(contexts) != requests:
         raise LedgerError(f"there are {len(contexts)} keys for {requests} requests; one a request")
@@ -330,6 +352,6 @@ def _context_key(context: Any, first: int, end: int) -> Hashable:
         hash(context)
     except TypeError:
         raise LedgerError(
-            f"a key is {context!r}; a PageContext or another hashable value is accepted"
+            f"a key is {shown(context)}; a PageContext or another hashable value is accepted"
         ) from None
     return context  # type: ignore[no-any-return]
