@@ -1,4 +1,4 @@
-"""The committed tables: how they follow from the raw traces, and how they are read.
+"""The committed tables: how they follow from the raw traces.
 
 A length table says how many requests have exactly each length. Slack, reservation, the optimum
 and the envelope are sums over lengths, so the table gives each of them exactly as the raw trace
@@ -15,48 +15,30 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from kvledger.datafiles import data_file, data_folder
+from kvledger.datafiles import data_folder
 from kvledger.errors import LedgerError
-from kvledger.lengths import LengthTable, as_lengths
+from kvledger.lengths import as_lengths
 from kvledger.traces import Trace, load_trace
 from kvledger.windows import sharing_by_window
 
 __all__ = [
-    "TRACE_NAMES",
     "WINDOWS",
-    "LengthMarginals",
     "blocks_table",
     "common_preamble",
     "derive_tables",
     "lengths_table",
-    "load_blocks",
-    "load_lengths",
     "load_manifest",
 ]
-
-#: The traces whose length tables are in ``data/traces``.
-TRACE_NAMES: tuple[str, ...] = (
-    "azure_code_2023",
-    "azure_conv_2023",
-    "mooncake_conversation",
-    "mooncake_synthetic",
-    "sharegpt_8k",
-    "arxiv_summarization_v2",
-    "bwb_v2",
-)
 
 #: Window sizes of the block tables, in requests; the whole trace comes after them.
 WINDOWS: tuple[int, ...] = tuple(2**k for k in range(13))
 
-_LENGTHS_SUFFIX = ".lengths.csv"
-_LENGTHS_COLUMNS = ("tokens", "prompts", "totals")
 _DERIVED = "derived"
 _MANIFEST_HEAD = """\
 # Where every file of this folder comes from. Paths are below this folder.
@@ -67,116 +49,7 @@ _MANIFEST_HEAD = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LengthMarginals:
-    """How long the requests of a trace are, as counts.
-
-    Attributes
-    ----------
-    name : str
-        The trace.
-    prompt : LengthTable
-        Requests by the length of their prompt, in tokens.
-    total : LengthTable
-        Requests by their final length, prompt and output, in tokens.
-    """
-
-    name: str
-    prompt: LengthTable
-    total: LengthTable
-
-    @property
-    def n_requests(self) -> int:
-        """Number of requests."""
-        return self.total.n_requests
-
-
 # --------------------------------------------------------------------------- reading
-
-
-def load_lengths(name: str | Path) -> LengthMarginals:
-    """Read how long the requests of a trace are.
-
-    Parameters
-    ----------
-    name : str or Path
-        One of `TRACE_NAMES`, read from ``data/``; or a file: a derived table
-        (``*.lengths.csv``), or whatever :func:`kvledger.load_trace` reads.
-
-    Raises
-    ------
-    LedgerError
-        If there is no such trace or file, or the file is not what it should be.
-
-    Examples
-    --------
-    >>> code = load_lengths("azure_code_2023")
-    >>> code.n_requests, code.total.max_tokens
-    (8819, 7841)
-    """
-    if name in TRACE_NAMES:
-        return _read_lengths(data_file(f"traces/{name}{_LENGTHS_SUFFIX}"))
-    path = Path(name)
-    if not path.is_file():
-        raise LedgerError(
-            f"{name!s}: no such file and no such trace; accepted: a trace file, or one of "
-            f"{', '.join(TRACE_NAMES)}"
-        )
-    if path.name.endswith(_LENGTHS_SUFFIX):
-        return _read_lengths(path)
-    trace = load_trace(path)
-    return LengthMarginals(
-        trace.name or path.name, as_lengths(trace.prompt_tokens), as_lengths(trace)
-    )
-
-
-def _read_lengths(path: Path) -> LengthMarginals:
-    accepted = f"accepted: columns {', '.join(_LENGTHS_COLUMNS)} of whole numbers"
-    try:
-        frame = pd.read_csv(path, dtype=np.int64, na_filter=False)
-    except (ValueError, OverflowError) as error:
-        raise LedgerError(f"{path}: not a length table ({error}); {accepted}") from None
-    if tuple(frame.columns) != _LENGTHS_COLUMNS:
-        raise LedgerError(f"{path}: the columns are {', '.join(frame.columns)}; {accepted}")
-    tokens, prompts, totals = (frame[column].to_numpy() for column in _LENGTHS_COLUMNS)
-    if prompts.sum() != totals.sum() or (prompts < 0).any() or (totals < 0).any():
-        raise LedgerError(
-            f"{path}: {prompts.sum()} prompts and {totals.sum()} totals; "
-            "accepted: as many of the one as of the other, none below 0"
-        )
-    return LengthMarginals(
-        path.name.removesuffix(_LENGTHS_SUFFIX),
-        LengthTable(tokens[prompts > 0], prompts[prompts > 0]),
-        LengthTable(tokens[totals > 0], totals[totals > 0]),
-    )
-
-
-def load_blocks(name: str) -> pd.DataFrame:
-    """Read how many blocks of a trace neighbours share.
-
-    Parameters
-    ----------
-    name : str
-        ``"mooncake_conversation"`` or ``"mooncake_synthetic"``.
-
-    Returns
-    -------
-    DataFrame
-        ``window_requests`` (the last is the whole trace), ``how`` (``"groups"`` or
-        ``"sliding"``, as in :func:`kvledger.windows.neighbour_sharing`), ``blocks`` (``"all"``
-        hashed blocks, the last of a prompt usually partial, or ``"complete"`` blocks only),
-        ``preamble`` (``"with"`` or ``"without"`` the blocks that most requests start with, in
-        both counts), ``logical_blocks``, ``shared_blocks``.
-
-    Examples
-    --------
-    >>> blocks = load_blocks("mooncake_conversation")
-    >>> whole = blocks[blocks.window_requests == blocks.window_requests.max()]
-    >>> row = whole.query("how == 'groups' and blocks == 'all' and preamble == 'with'").iloc[0]
-    >>> round(100 * row.shared_blocks / row.logical_blocks, 1)
-    36.6
-    """
-    return pd.read_csv(data_file(f"traces/{name}.blocks.csv"))
 
 
 def load_manifest(folder: Path | None = None) -> list[dict[str, str]]:
@@ -273,7 +146,7 @@ def blocks_table(trace: Trace) -> pd.DataFrame:
 
 #: What makes a table, by the end of its name.
 _TABLES: dict[str, Callable[[Trace], pd.DataFrame]] = {
-    _LENGTHS_SUFFIX: lengths_table,
+    ".lengths.csv": lengths_table,
     ".blocks.csv": blocks_table,
 }
 
