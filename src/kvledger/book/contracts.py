@@ -490,22 +490,20 @@ def _check_inside(id: str, fig: Figure, footer: Text) -> None:
             f"accepted: everything within {width:g} x {height:g} in"
         )
     mine = footer.get_window_extent(renderer)
+    words = [text for text in fig.findobj(Text, include_self=False) if text.axes is None]
     for axes in fig.axes:
         lies = axes.get_tightbbox(renderer)
-        # Compare words with words: the axes' own box is allowed to be wide.
-        if lies is None or not lies.overlaps(mine):
-            continue
-        for text in axes.findobj(Text):
-            assert isinstance(text, Text)
-            if (
-                text.get_visible()
-                and text.get_text().strip()
-                and text.get_window_extent(renderer).overlaps(mine)
-            ):
-                raise LedgerError(
-                    f"{id}: {text.get_text()!r} lies on the footer; leave the lowest "
-                    f"{style.FOOTER_IN} in free, or use style.canvas()"
-                )
+        # Ticks beyond the view are never drawn, so ask the axes first what is.
+        if lies is not None and lies.overlaps(mine):
+            words += axes.findobj(Text)
+    for text in words:
+        assert isinstance(text, Text)
+        shown = text is not footer and text.get_visible() and text.get_text().strip()
+        if shown and text.get_window_extent(renderer).overlaps(mine):
+            raise LedgerError(
+                f"{id}: {text.get_text()!r} lies on the footer; leave the lowest "
+                f"{style.FOOTER_IN} in free, or use style.canvas()"
+            )
 
 
 def _title(fig: Figure, alt: str) -> str:

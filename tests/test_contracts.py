@@ -1,0 +1,691 @@
+"""Numbers, tables, figures and claims: what they emit, what they save, what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import html.parser
+import io
+import json
+import math
+import re
+import xml.etree.ElementTree as ET
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from kvledger import LedgerError, __version__
+from kvledger.book import (
+    ClaimMismatch,
+    cite,
+    claims_table,
+    contracts,
+    data_digest,
+    figure,
+    figures_folder,
+    format_value,
+    number,
+    read_claims,
+    style,
+    table,
+)
+from kvledger.book.contracts import RECORD
+
+Output = tuple[dict[str, Any], dict[str, Any]]
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def outputs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Output]:
+    """Collect what a notebook would show, in a process of its own."""
+    shown: list[Output] = []
+    monkeypatch.setattr(contracts, "_emit", lambda data, meta: shown.append((data, meta)))
+    monkeypatch.setattr(contracts, "_shown", {})
+    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path / "figures"))
+    return shown
+
+
+# --- the format language --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "fmt", "text"),
+    [
+        (40, None, "40"),
+        (9999, None, "9999"),
+        (10000, None, "10,000"),
+        (524288, None, "524,288"),
+        (-12345, None, "\u221212,345"),
+        (np.int64(40), None, "40"),
+        (Fraction(153, 4), None, "38.25"),
+        (Fraction(1, 16), None, "0.0625"),
+        (Fraction(8, 2), None, "4"),
+        (Decimal("38.25"), None, "38.25"),
+        ("Azure code", None, "Azure code"),
+        (Fraction(3, 14), "fraction", "3/14"),
+        (Fraction(-3, 14), "fraction", "\u22123/14"),
+        (2, "fraction", "2"),
+        (1234567, ",d", "1,234,567"),
+        (1234567, "d", "1234567"),
+        (2.0, "d", "2"),
+        (0.366, ".1%", "36.6%"),
+        (Fraction(1, 3), ".2%", "33.33%"),
+        (5, "+d", "+5"),
+        (0, "+d", "0"),
+        (-5, "+d", "\u22125"),
+        (-0.001, ".1f", "0.0"),
+        (1234.5, ",.1f", "1,234.5"),
+        (2.5, ".0f", "2"),
+        (0.00012345, ".2g", "0.00012"),
+        (123456, ".2g", "120000"),
+        (123456, ",.2g", "120,000"),
+        (9.99, ".2g", "10"),
+        (999.6, ".3g", "1000"),
+        (0, ".3g", "0"),
+        (Fraction(1, 8), ".3g", "0.125"),
+        (np.float32(0.5), ".1f", "0.5"),
+        (57344, "bytes", "56\u00a0KiB"),
+        (1000, "bytes", "1000\u00a0B".replace("1000", "1,000")),
+        (69524783104, "bytes", "64.75\u00a0GiB"),
+    ],
+)
+def test_format(value: object, fmt: str | None, text: str) -> None:
+    assert format_value(value, fmt) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=64), st.integers(0, 6))
+def test_decimals_are_those_of_python(value: float, digits: int) -> None:
+    expected = f"{value:.{digits}f}"
+    if float(expected) == 0:
+        expected = expected.lstrip("-")  # a zero has no sign on a page
+    assert format_value(value, f".{digits}f") == expected.replace("-", "\u2212")
+
+
+@given(st.fractions(min_value=Fraction(1, 10**9), max_value=10**12), st.integers(1, 8))
+def test_significant_digits(value: Fraction, digits: int) -> None:
+    text = format_value(value, f".{digits}g")
+    shown = Fraction(text)
+    # Half of the last digit shown is all that rounding may take.
+    first = math.floor(math.log10(shown))
+    assert abs(shown - value) <= Fraction(1, 2) * Fraction(10) ** (first - digits + 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "fmt", "says"),
+    [
+        (math.nan, ".1f", "finite"),
+        (math.inf, ".1f", "finite"),
+        (np.float64("nan"), ".1f", "finite"),
+        (Decimal("nan"), ".1f", "finite"),
+        (0.5, None, "needs a format"),
+        (Fraction(3, 14), None, "needs a format"),
+        (Fraction(1, 32), None, "needs a format"),
+        (True, None, "truth value"),
+        (np.bool_(True), None, "truth value"),
+        (None, None, "NoneType"),
+        ([1], None, "list"),
+        (1j, None, "complex"),
+        (2.5, "d", "whole number"),
+        (1, "x", "format 'x'"),
+        (1, "f", "how many digits"),
+        (1, ".0g", "how many digits"),
+        (1, ".2d", "whole number"),
+        (1, ".2e", "format '.2e'"),
+        (1, ">10", "format '>10'"),
+        (2.5, "bytes", "whole number of bytes"),
+        ("text", ".1f", "for the text"),
+        (" ", None, "not blank"),
+        ("a\nb", None, "one line"),
+    ],
+)
+def test_format_refuses(value: object, fmt: str | None, says: str) -> None:
+    with pytest.raises(LedgerError, match=says) as caught:
+        format_value(value, fmt, name="paged.slack")
+    assert "paged.slack" in str(caught.value)
+
+
+# --- numbers --------------------------------------------------------------------------
+
+
+def test_number_emits_one_record(outputs: list[Output]) -> None:
+    number("toy.slots", 40)
+    assert outputs == [
+        (
+            {RECORD: "40"},
+            {
+                "scrapbook": {"name": "toy.slots", "mime_prefix": "application/papermill.record/"},
+                "kvledger": {"kind": "computed", "source": None},
+            },
+        )
+    ]
+
+
+def test_number_says_how_it_was_measured(outputs: list[Output]) -> None:
+    number("toy.seconds", 1.25, ".2f", kind="measured", source="bench.json")
+    assert outputs[0][1]["kvledger"] == {"kind": "measured", "source": "bench.json"}
+
+
+@pytest.mark.parametrize("id", ["", "A.b", "a:b", "a b", "a..b", ".a", "4a", "a-b", 4, None])
+def test_number_ids(id: Any) -> None:
+    with pytest.raises(LedgerError, match="number id"):
+        number(id, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "says"),
+    [
+        ("guessed", None, "computed, cited, measured"),
+        ("cited", None, "needs a source"),
+        ("measured", " ", "needs a source"),
+        ("computed", "Kwon", "no source"),
+    ],
+)
+def test_kinds(kind: Any, source: Any, says: str) -> None:
+    with pytest.raises(LedgerError, match=says):
+        number("toy.slots", 1, kind=kind, source=source)
+
+
+def test_one_id_says_one_thing(outputs: list[Output]) -> None:
+    number("toy.slots", 40)
+    number("toy.slots", 40)
+    with pytest.raises(LedgerError, match=r"toy\.slots: shown before as '40', now as '41'"):
+        number("toy.slots", 41)
+    assert len(outputs) == 2
+
+
+# --- published numbers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", list(read_claims()))
+def test_every_claim_is_compared(id: str) -> None:
+    claim = read_claims()[id]
+    number(id, claim.value)
+    with pytest.raises(ClaimMismatch) as caught:
+        number(id, claim.value + Fraction(1, 100), ".2f")
+    message = str(caught.value)
+    assert all(part in message for part in (id, claim.text, claim.unit, claim.source))
+    line = message.split("claims.csv line ")[1].rstrip(")")
+    text = (ROOT / "data" / "claims.csv").read_text(encoding="utf-8").splitlines()
+    assert text[int(line) - 1].startswith(f"{id},{claim.text},")
+
+
+def test_claims_are_compared_before_rounding() -> None:
+    with pytest.raises(ClaimMismatch):
+        number("metadata.c0.25.best_cost", 38.2500001, ".2f")
+    number("metadata.c0.25.best_cost", 38.25, ".2f")
+
+
+def test_cited_claims_are_compared_too() -> None:
+    source = "Kwon et al. 2023"
+    with pytest.raises(ClaimMismatch, match="throughput_gain_low"):
+        number("paper.throughput_gain_low", 3, kind="cited", source=source)
+    with pytest.raises(ClaimMismatch, match=r"fig2\.vllm"):
+        number("fig2.vllm.token_states", "96.4%", kind="cited", source=source)
+
+
+@pytest.mark.parametrize(
+    ("id", "text", "source"),
+    [
+        ("paper.throughput_gain_low", "2", "Kwon et al. 2023"),
+        ("fig2.orca_pow2.internal", "13.6%", "Kwon et al. 2023"),
+        ("batched.sharegpt.orca_max", "7.00", "Kwon et al. 2023"),
+        ("lengths.sharegpt.input_mean", "161.31", "Kwon et al. 2023"),
+        ("paged.p4.allocated_slots", "40", "article"),
+    ],
+)
+def test_cite(outputs: list[Output], id: str, text: str, source: str) -> None:
+    cite(id)
+    ((data, meta),) = outputs
+    assert data == {RECORD: text}
+    assert meta["kvledger"] == {"kind": "cited", "source": source}
+    assert meta["scrapbook"]["name"] == id
+
+
+def test_cite_knows_only_published_numbers() -> None:
+    with pytest.raises(LedgerError, match=r"toy\.slots: not in claims\.csv"):
+        cite("toy.slots")
+
+
+def test_no_id_is_published_twice() -> None:
+    assert not set(read_claims()) & set(read_claims("paper_pagedattention.csv"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "line 1"),
+        ("id,value,unit,source\n", "line 1"),
+        ("id,value,unit,given,source\na,1,slots,x\n", "line 2: 4 fields"),
+        ("id,value,unit,given,source\na,one,slots,x,article\n", "line 2, value: 'one'"),
+        ("id,value,unit,given,source\nA b,1,slots,x,article\n", "line 2, id: 'A b'"),
+        ("id,value,unit,given,source\na,1,s,x,y\na,1,s,x,y\n", "line 3, id: 'a' stands twice"),
+    ],
+)
+def test_a_malformed_table_of_claims(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "claims.csv"
+    path.write_text(text)
+    monkeypatch.setattr("kvledger.datafiles.data_file", lambda name: path)
+    with pytest.raises(LedgerError, match=f"claims.csv {says}"):
+        read_claims()
+
+
+def everything() -> tuple[dict[str, object], dict[str, str]]:
+    claims = read_claims()
+    cited = {id: "needs a GPU" for id in claims if id.startswith("paper.")}
+    return {id: c.value for id, c in claims.items() if id not in cited}, cited
+
+
+def test_claims_table() -> None:
+    recomputed, cited = everything()
+    recomputed["paged.p4.allocated_slots"] = 41
+    frame = claims_table(recomputed, cited, why={"paged.p4.allocated_slots": "a test"})
+    assert list(frame["claim"]) == list(read_claims())
+    assert frame["verdict"].value_counts().to_dict() == {
+        "reproduced": len(recomputed) - 1,
+        "cited": len(cited),
+        "differs": 1,
+    }
+    assert frame[frame["verdict"] == "differs"]["why"].tolist() == ["a test"]
+    assert frame[frame["verdict"] == "cited"]["recomputed"].isna().all()
+    table("tab-claims", frame, caption="Every published number.")
+
+
+def test_claims_table_refuses() -> None:
+    recomputed, cited = everything()
+    with pytest.raises(LedgerError, match="unheard"):
+        claims_table({**recomputed, "unheard.of": 1}, cited)
+    with pytest.raises(LedgerError, match="unheard"):
+        claims_table(recomputed, {**cited, "unheard.of": "x"})
+    with pytest.raises(LedgerError, match="recomputed and cited"):
+        claims_table({**recomputed, "paper.throughput_gain_low": 2}, cited)
+    with pytest.raises(ClaimMismatch):
+        claims_table({**recomputed, "paged.p4.allocated_slots": 41}, cited)
+    left = {k: v for k, v in recomputed.items() if k != "paged.p4.allocated_slots"}
+    with pytest.raises(LedgerError, match=r"paged\.p4\.allocated_slots: neither"):
+        claims_table(left, cited)
+    with pytest.raises(LedgerError, match="article's own"):
+        claims_table(left, {**cited, "paged.p4.allocated_slots": "no"})
+
+
+# --- tables ---------------------------------------------------------------------------
+
+FRAME = pd.DataFrame(
+    {
+        "trace": ["Azure <code>", "BWB"],
+        "requests": [8819, 12345],
+        "slack (slots)": [Fraction(15, 2), None],
+        "share": [0.25, math.nan],
+        "exact": [True, False],
+    }
+)
+CAPTION = "Slack is smaller in `azure_code` & fewer."
+
+
+def test_table_as_text(outputs: list[Output]) -> None:
+    table("tab-slack", FRAME, caption=CAPTION, formats={"share": ".1%"})
+    assert outputs[0][0]["text/plain"] == (
+        "Slack is smaller in azure_code & fewer. Computed here.\n"
+        "\n"
+        "trace         requests  slack (slots)  share  exact\n"
+        "------------  --------  -------------  -----  -----\n"
+        "Azure <code>     8,819            7.5  25.0%  yes\n"
+        "BWB             12,345              \u2013      \u2013  no"
+    )
+
+
+def test_table_as_html(outputs: list[Output]) -> None:
+    table(
+        "tab-slack", FRAME, caption=CAPTION, formats={"share": ".1%"}, kind="cited", source="Kwon"
+    )
+    text = outputs[0][0]["text/html"]
+    tree = ET.fromstring(text.replace("&nbsp;", " "))
+    assert tree.attrib == {
+        "class": "kv-table",
+        "role": "region",
+        "tabindex": "0",
+        "aria-label": "Slack is smaller in azure_code & fewer.",
+        "id": "tab-slack",
+        "data-kind": "cited",
+    }
+    caption = tree.find("table/caption")
+    assert caption is not None
+    assert "".join(caption.itertext()) == "Slack is smaller in azure_code & fewer. Cited: Kwon."
+    heads = tree.findall("table/thead/tr/th")
+    assert [h.text for h in heads] == list(FRAME.columns)
+    assert {h.get("scope") for h in heads} == {"col"}
+    rows = tree.findall("table/tbody/tr")
+    assert [r[0].text for r in rows] == ["Azure <code>", "BWB"]
+    assert all(r[0].tag == "th" and r[0].get("scope") == "row" for r in rows)
+    assert [c.get("class") for c in rows[0]] == [None, "kv-num", "kv-num", "kv-num", None]
+    gap = rows[1][2][0]
+    assert (gap.get("aria-label"), gap.get("role"), gap.text) == ("no value", "img", "\u2013")
+    assert not [th for th in tree.iter("th") if not "".join(th.itertext()).strip()]
+    html.parser.HTMLParser().feed(text)
+
+
+def test_table_depends_on_nothing_but_its_values(outputs: list[Output]) -> None:
+    table("tab-a", FRAME, caption=CAPTION, formats={"share": ".1%"})
+    with pd.option_context("display.precision", 2, "display.max_columns", 1):
+        contracts._shown.clear()
+        table("tab-a", FRAME.convert_dtypes(), caption=CAPTION, formats={"share": ".1%"})
+    assert outputs[0] == outputs[1]
+
+
+def test_a_named_index_becomes_the_row_headers(outputs: list[Output]) -> None:
+    frame = pd.DataFrame({"slots": [40]}, index=pd.Index([4], name="page size (slots)"))
+    table("tab-a", frame, caption="Slots by page size.")
+    assert '<th scope="row" class="kv-num">4</th>' in outputs[0][0]["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("frame", "more", "says"),
+    [
+        (FRAME, {}, "column 'share', row 1.*needs a format"),
+        (FRAME, {"formats": {"share": ".1%", "none": "d"}}, r"formats for \['none'\]"),
+        (FRAME, {"formats": {"share": "q"}}, "column 'share', row 1: format 'q'"),
+        (FRAME[:0], {}, "empty"),
+        ([1], {}, "DataFrame"),
+        (pd.DataFrame({"": [1]}), {}, "none empty"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), {}, "different names"),
+        (pd.DataFrame({"a": [1]}, index=["x"]), {}, "index has no name"),
+        (pd.DataFrame({"a": [None, "x"], "b": [1, 2]}), {}, "names the rows"),
+        (pd.DataFrame({"a": [math.inf]}), {"formats": {"a": ".1f"}}, "finite"),
+        (FRAME, {"caption": "Slack"}, "sentence"),
+        (FRAME, {"caption": "Slack of a `trace."}, "backticks"),
+        (FRAME, {"kind": "cited"}, "source"),
+        (FRAME, {"id": "slack"}, "table id"),
+    ],
+)
+def test_table_refuses(frame: Any, more: dict[str, Any], says: str) -> None:
+    given = {"id": "tab-slack", "caption": CAPTION, **more}
+    with pytest.raises(LedgerError, match=says):
+        table(given.pop("id"), frame, **given)
+
+
+# --- figures --------------------------------------------------------------------------
+
+ALT = "Two bars of slots: the first holds more tokens than the second, which has slack."
+DATA = pd.DataFrame({"policy": ["pages", "reserved"], "slots": [40, 96], "share": [0.775, 31 / 96]})
+
+
+def draw() -> Figure:
+    fig, ax = style.canvas(2.4)
+    for row, (slots, part) in enumerate(zip(DATA["slots"], ("used", "reserved"), strict=True)):
+        ax.barh(row, slots, **style.part_style(part))
+    ax.text(5, 0, "forty", color=style.ON_COLOUR)
+    ax.set(xlim=(0, 150), ylim=(-0.6, 1.6), xlabel="slots", title="Pages hold less")
+    style.label(ax, 110, 1, "reserved", "reserved")
+    return fig
+
+
+def test_figure_saves_and_shows(outputs: list[Output], tmp_path: Path) -> None:
+    figure("fig-bars", draw(), DATA, ALT)
+    folder = tmp_path / "figures"
+    ends = ["bib", "csv", "dark.svg", "json", "png", "svg"]
+    assert sorted(p.name for p in folder.iterdir()) == [f"fig-bars.{end}" for end in ends]
+    content = (folder / "fig-bars.csv").read_bytes()
+    full = hashlib.sha256(content).hexdigest()
+    assert full == data_digest(DATA)
+    ((data, meta),) = outputs
+    assert data["text/plain"] == f"fig-bars · data {full[:8]}"
+    assert set(data) == {"image/png", "text/plain"}
+    assert meta["kvledger"] == {"kind": "computed", "source": None}
+    rows = list(csv.reader(io.StringIO(content.decode())))
+    assert rows == [
+        ["policy", "slots", "share"],
+        ["pages", "40", "0.775"],
+        ["reserved", "96", "0.322916666667"],
+    ]
+    about = json.loads((folder / "fig-bars.json").read_text())
+    assert about["alt"] == ALT
+    assert (about["id"], about["version"]) == ("fig-bars", __version__)
+    assert (about["data_digest"], about["data_sha256"]) == (full[:8], full)
+    assert len(about["source_digest"]) == 64
+    assert (about["kind"], about["source"]) == ("computed", None)
+    with (
+        Image.open(folder / "fig-bars.png") as large,
+        Image.open(io.BytesIO(data["image/png"])) as s,
+    ):
+        # Twice the size on the page, at 96 pixels an inch.
+        assert large.size == (int(7.2 * 192), int(2.4 * 192))
+        assert s.size[0] < large.size[0]
+    assert plt.get_fignums() == []
+
+
+def test_figure_can_be_cited(tmp_path: Path) -> None:
+    figure("fig-bars", draw(), DATA, ALT)
+    entry = (tmp_path / "figures" / "fig-bars.bib").read_text()
+    assert entry.startswith("@misc{kvledger-fig-bars,\n")
+    assert "title   = {{Pages hold less}}" in entry
+    assert "author  = {{kvledger contributors}}" in entry
+    assert f"version = {{{__version__}}}" in entry
+    assert "url     = {figures/fig-bars.svg}" in entry
+    assert f"data digest {data_digest(DATA)[:8]}" in entry
+    assert entry.count("{") == entry.count("}")
+    citation = ROOT / "CITATION.cff"
+    if citation.exists():
+        released = re.search(r"date-released:\s*['\"]?(\d{4})", citation.read_text())
+        assert released is None or int(released[1]) == contracts.RELEASE_YEAR
+
+
+def test_figure_is_the_same_each_time(tmp_path: Path) -> None:
+    figure("fig-bars", draw(), DATA, ALT)
+    folder = tmp_path / "figures"
+    first = {p.name: p.read_bytes() for p in folder.iterdir()}
+    figure("fig-bars", draw(), DATA, ALT)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == first
+    svg = first["fig-bars.svg"].decode()
+    assert "<dc:date>" not in svg
+    assert "<text" not in svg  # letters are paths: the same on a machine without the font
+    assert f"kvledger {__version__} · fig-bars · data {data_digest(DATA)[:8]}" in svg
+
+
+def colours(svg: str) -> set[str]:
+    return set(re.findall(r"#[0-9a-f]{6}", svg.lower()))
+
+
+def test_dark_drawing_swaps_three_colours(tmp_path: Path) -> None:
+    figure("fig-bars", draw(), DATA, ALT)
+    light, dark = (
+        (tmp_path / "figures" / f"fig-bars{end}.svg").read_text() for end in ("", ".dark")
+    )
+    inks = set(style.INK["light"])
+    assert inks <= colours(light)
+    assert not inks & colours(dark)
+    assert colours(light) - inks == colours(dark) - set(style.INK["dark"])
+    assert style.ON_COLOUR in colours(dark)
+    assert light.count("<pattern") == dark.count("<pattern") >= 1
+    assert len(ET.fromstring(light).findall(".//*")) == len(ET.fromstring(dark).findall(".//*"))
+
+
+def test_the_hatch_is_drawn_in_faint(tmp_path: Path) -> None:
+    figure("fig-bars", draw(), DATA, ALT)
+    svg = (tmp_path / "figures" / "fig-bars.svg").read_text()
+    pattern = re.search(r"<pattern.*?</pattern>", svg, re.DOTALL)
+    assert pattern
+    assert style.INK["light"].faint in pattern.group()
+
+
+def test_ink_colours_mean_nothing_else() -> None:
+    inks = {c.lower() for mode in style.INK.values() for c in mode}
+    parts = {p.colour.lower() for p in style.PART.values()} - {"none"}
+    assert len(inks) == 6
+    assert not inks & (parts | {style.ON_COLOUR})
+    assert len(parts) == len(style.PART) - 1
+    assert {t.colour for t in style.TRACE.values()} <= set(style.INK["light"])
+    assert len({t.marker for t in style.TRACE.values()}) == len(style.TRACE) == 7
+    assert len({(t.colour, str(t.linestyle)) for t in style.TRACE.values()}) == 7
+
+
+def test_dark_and_light_words_are_readable() -> None:
+    def luminance(colour: str) -> float:
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)
+        ]
+        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+    for ink, paper, faint in style.INK.values():
+        levels = sorted((luminance(ink), luminance(paper)))
+        assert (levels[1] + 0.05) / (levels[0] + 0.05) > 7
+        levels = sorted((luminance(faint), luminance(paper)))
+        assert (levels[1] + 0.05) / (levels[0] + 0.05) > 3
+
+
+def spoiled(what: str) -> Figure:
+    fig = draw()
+    ax = fig.axes[0]
+    if what == "blue words":
+        ax.text(60, 0, "blue", color="#0072B2")
+    elif what == "black words":
+        ax.text(60, 0, "black", color="black")
+    elif what == "black bar":
+        ax.barh(0, 3, left=60, color="black")
+    elif what == "black line":
+        ax.plot([60, 70], [0, 1], color="black")
+    elif what == "runs out":
+        ax.text(140, 0, "a label much too long for its place", clip_on=False)
+        fig.set_layout_engine("none")
+    elif what == "on the footer":
+        fig.text(0.98, 0.02, "covers the footer", ha="right", va="bottom")
+    elif what == "axis on the footer":
+        fig.clear()
+        fig.set_layout_engine("none")
+        ax = fig.add_axes((0.6, 0.1, 0.36, 0.8))
+        ax.set_xlabel("covers the footer", loc="right", labelpad=-8)
+    return fig
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("blue words", "'blue' are drawn in #0072b2"),
+        ("black words", "'black' are drawn in #000000"),
+        ("black bar", "drawn in black"),
+        ("black line", "drawn in black"),
+        ("runs out", "runs out of the figure by .* at the right"),
+        ("on the footer", "'covers the footer' lies on the footer"),
+        ("axis on the footer", "lies on the footer"),
+    ],
+)
+def test_figure_refuses_a_drawing(
+    outputs: list[Output], tmp_path: Path, what: str, says: str
+) -> None:
+    with pytest.raises(LedgerError, match=says):
+        figure("fig-bars", spoiled(what), DATA, ALT)
+    assert not outputs
+    assert not (tmp_path / "figures").exists()
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"id": "bars"}, "figure id"),
+        ({"id": "fig-Bars"}, "figure id"),
+        ({"alt": "A chart."}, "at least 40 characters"),
+        ({"alt": ALT[:-1]}, "full stop"),
+        ({"alt": None}, "alt None"),
+        ({"data": DATA[:0]}, "empty"),
+        ({"data": {"a": [1]}}, "DataFrame"),
+        ({"data": pd.DataFrame({"a": [math.inf]})}, "column 'a'.*finite"),
+        ({"fig": None}, "Matplotlib Figure"),
+        ({"kind": "measured"}, "record file"),
+    ],
+)
+def test_figure_refuses(outputs: list[Output], changed: dict[str, Any], says: str) -> None:
+    given = {"id": "fig-bars", "data": DATA, "alt": ALT, "kind": "computed", **changed}
+    fig = changed.get("fig", draw()) if "fig" in changed else draw()
+    with pytest.raises(LedgerError, match=says):
+        figure(given["id"], fig, given["data"], given["alt"], kind=given["kind"])
+    assert not outputs
+    plt.close("all")
+
+
+def test_one_figure_id_has_one_data() -> None:
+    figure("fig-bars", draw(), DATA, ALT)
+    with pytest.raises(LedgerError, match="shown before"):
+        figure("fig-bars", draw(), DATA.assign(slots=[41, 96]), ALT)
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.svg"
+    path.write_bytes(b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        contracts._save(path, b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.svg"]
+    assert path.read_bytes() == b"old"
+
+
+def test_figures_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KVLEDGER_FIGURES_DIR")
+    monkeypatch.setattr("kvledger.datafiles.repository_root", lambda: tmp_path)
+    assert figures_folder() == tmp_path / "_build" / "figures"
+    monkeypatch.setattr("kvledger.datafiles.repository_root", lambda: None)
+    assert figures_folder() == Path("figures")
+
+
+def test_the_digest_follows_the_data_not_its_last_bit() -> None:
+    nudged = DATA.assign(share=np.nextafter(DATA["share"].to_numpy(), 1))
+    assert data_digest(nudged) == data_digest(DATA)
+    assert data_digest(DATA.assign(share=DATA["share"] + 1e-9)) != data_digest(DATA)
+
+
+# --- labels ---------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=7), st.floats(1, 12))
+def test_spread_labels(wanted: list[float], gap: float) -> None:
+    placed = style._spread(np.sort(wanted), gap, 0.0, 100.0)
+    assert np.all(np.diff(placed) >= gap - 1e-9)
+    assert placed[0] >= -1e-9
+    assert placed[-1] <= 100 + 1e-9
+    apart = np.all(np.diff(np.sort(wanted)) >= gap)
+    if apart:
+        assert np.allclose(placed, np.sort(wanted))
+
+
+def test_end_labels_do_not_overlap() -> None:
+    fig, ax = style.canvas(3.2)
+    ends = []
+    for height, (name, _) in enumerate(style.TRACE.items()):
+        ax.plot([1, 2, 3], [1, 2, 3 + height / 50], **style.line_style(name))
+        ends.append((3.0, 3 + height / 50, name))
+    labels = style.end_labels(ax, ends)
+    fig.draw_without_rendering()
+    boxes = [Text.get_window_extent(label) for label in labels]  # without the leaders
+    pairs = [(a, b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]]
+    assert not any(a.y0 < b.y1 and b.y0 < a.y1 for a, b in pairs)
+    assert style.end_labels(ax, []) == []
+    plt.close(fig)
+
+
+def test_style_refuses() -> None:
+    with pytest.raises(LedgerError, match="part: 'slack'"):
+        style.part_style("slack")
+    with pytest.raises(LedgerError, match="trace: 'azure'"):
+        style.line_style("azure")
+    with pytest.raises(LedgerError, match="height_in"):
+        style.canvas(0)
