@@ -2,6 +2,7 @@
 
     python -m kvledger.book.build book         HTML in _build/html
     python -m kvledger.book.build notebooks    outputs stored in chapters/*.ipynb
+    python -m kvledger.book.build list         the notebooks of the book
     python -m kvledger.book.build clean        remove _build
 
 The results of execution live in ``_build/cache/<digest of code and data>``, so that no result
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime as dt
 import fcntl
 import hashlib
 import json
@@ -79,6 +81,7 @@ class Run(NamedTuple):
     path: Path
     notebook: Any
     key: str
+    when: float
     seconds: float
     executed: bool
     error: str | None
@@ -277,7 +280,6 @@ def execute(path: Path, notebook: Any, figures: Path) -> tuple[float, str | None
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    shutil.rmtree(figures, ignore_errors=True)
     figures.mkdir(parents=True)
     at = [0]
 
@@ -356,6 +358,20 @@ def prepare_kernels(place: Place) -> None:
     import matplotlib.font_manager  # noqa: F401
 
 
+def run_key(notebook: Any) -> str:
+    """Return a digest of all that decides what running a notebook gives, beside code and data.
+
+    That is its code, and not its prose, captions or the tags that only fold a cell.
+    """
+    cells = [
+        [cell.source, sorted(RUNNING_TAGS.intersection(cell.metadata.get("tags", ())))]
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+    kernel = notebook.metadata.get("kernelspec", {}).get("name")
+    return hashlib.sha256(json.dumps([kernel, cells]).encode()).hexdigest()[:24]
+
+
 def run_stale(place: Place, jobs: int | None = None) -> list[Run]:
     """Run every notebook of the book that has no result for the present code and data.
 
@@ -376,9 +392,6 @@ def run_stale(place: Place, jobs: int | None = None) -> list[Run]:
     BuildError
         If a cell fails or writes to stderr; the message names each such chapter and cell.
     """
-    from jupyter_cache import get_cache
-    from jupyter_cache.base import CacheBundleIn
-
     from kvledger.book.sphinxext import cache_folder
 
     paths = [path for path in chapters(place.root) if path.suffix == ".ipynb"]
@@ -386,89 +399,109 @@ def run_stale(place: Place, jobs: int | None = None) -> list[Run]:
     folder.mkdir(parents=True, exist_ok=True)
     folder.touch()
     _prune(folder.parent)
-    cache = get_cache(str(folder / "jupyter_cache"))
     runs: dict[Path, Run] = {}
     stale: list[tuple[Path, Any, str]] = []
     for path in paths:
         notebook = read_notebook(path)
-        _, key = cache.create_hashed_notebook(notebook)
-        kept = _kept(cache, notebook, folder / "runs" / key)
+        key = run_key(notebook)
+        kept = kept_run(path, notebook, key, folder)
         if kept is None:
             stale.append((path, notebook, key))
         else:
-            runs[path] = Run(path, kept, key, 0.0, False, None)
+            runs[path] = kept
+    say(f"running {len(stale)} of {len(paths)} notebooks" + ("" if stale else ": none is stale"))
     if stale:
         seconds = _read_seconds(place)
         stale.sort(key=lambda item: -seconds.get(item[0].name, 1e9))  # the longest first
-        workers = jobs or len(os.sched_getaffinity(0))
-        say(f"running {len(stale)} of {len(paths)} notebooks, {workers} at a time")
-        with ThreadPoolExecutor(workers) as pool:
-            waiting = {
-                pool.submit(execute, path, notebook, folder / "runs" / key): (path, notebook, key)
-                for path, notebook, key in stale
-            }
+        with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
+            waiting = {pool.submit(new_run, *item, folder): item[0] for item in stale}
             for done in as_completed(waiting):
-                path, notebook, key = waiting[done]
-                spent, error = done.result()
-                runs[path] = Run(path, notebook, key, spent, True, error)
-                say(f"  {path.name}: {'FAILED' if error else 'done'} in {spent:.1f} s")
-                if error is None:
-                    seconds[path.name] = spent
-                    cache.cache_notebook_bundle(
-                        CacheBundleIn(notebook, str(path), data={"execution_seconds": spent}),
-                        check_validity=False,
-                        overwrite=True,
-                    )
+                run = runs[waiting[done]] = done.result()
+                say(
+                    f"  {run.path.name}: {'FAILED' if run.error else 'done'} in {run.seconds:.1f} s"
+                )
+                seconds[run.path.name] = run.seconds
         _write_seconds(place, seconds)
-    else:
-        say(f"running 0 of {len(paths)} notebooks: the others have results for this code and data")
     failed = [run for run in runs.values() if run.error]
     if failed:
         lines = [f"{run.path.relative_to(place.root).as_posix()}, {run.error}" for run in failed]
         raise BuildError("\n".join(sorted(lines)))
-    _gather_figures(folder, [runs[path].key for path in paths])
-    return [runs[path] for path in paths]
+    ordered = [runs[path] for path in paths]
+    _gather_figures(folder, ordered)
+    _tell_jupyter_cache(folder, ordered)
+    return ordered
 
 
-def _kept(cache: Any, notebook: Any, figures: Path) -> Any | None:
-    """Return a notebook with its kept outputs, or None if it has to run."""
-    try:
-        _, merged = cache.merge_match_into_notebook(notebook)
-    except KeyError:
+def new_run(path: Path, notebook: Any, key: str, folder: Path) -> Run:
+    """Run a notebook and keep what it gave, if it gave no error."""
+    import nbformat
+
+    kept = folder / "runs" / key
+    shutil.rmtree(kept, ignore_errors=True)
+    when = time.time()
+    seconds, error = execute(path, notebook, kept / "figures")
+    if error is None:
+        facts = {"seconds": round(seconds, 3), "when": when}
+        (kept / "run.json").write_text(json.dumps(facts), encoding="utf-8")
+        # Written last: a run is kept when its notebook is there.
+        write_whole(kept / "executed.ipynb", nbformat.writes(notebook, nbformat.NO_CONVERT))
+    return Run(path, notebook, key, when, seconds, True, error)
+
+
+def kept_run(path: Path, notebook: Any, key: str, folder: Path) -> Run | None:
+    """Return a notebook with the outputs of an earlier run, or None if it has to run."""
+    kept = folder / "runs" / key
+    if not (kept / "executed.ipynb").is_file():
         return None
-    changed = False
-    for ours, theirs in zip(notebook.cells, merged.cells, strict=True):
-        if ours.cell_type != "code" or ours.metadata == theirs.metadata:
-            continue
-        if _running_tags(ours) != _running_tags(theirs):
-            return None
-        # jupyter-cache would bring back the metadata of the time of running: an old caption.
-        theirs.metadata = ours.metadata
-        changed = True
-    ids = figures_in(merged)
-    if not all((figures / f"{figure_id}.json").is_file() for figure_id in ids):
+    executed = read_notebook(kept / "executed.ipynb")
+    if not all((kept / "figures" / f"{name}.json").is_file() for name in figures_in(executed)):
         return None
-    if changed:
-        # Written beside the cache's records, which keep the day on which the cells really ran.
-        import nbformat
-
-        hashed, key = cache.create_hashed_notebook(merged)
-        path = cache.path / "executed" / key / "base.ipynb"
-        path.write_text(nbformat.writes(hashed, nbformat.NO_CONVERT), encoding="utf-8")
-    return merged
+    facts = json.loads((kept / "run.json").read_text(encoding="utf-8"))
+    theirs = [cell for cell in executed.cells if cell.cell_type == "code"]
+    ours = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for mine, done in zip(ours, theirs, strict=True):
+        mine.outputs, mine.execution_count = done.outputs, done.execution_count
+    return Run(path, notebook, key, facts["when"], facts["seconds"], False, None)
 
 
-def _running_tags(cell: Any) -> set[str]:
-    return RUNNING_TAGS.intersection(cell.metadata.get("tags", ()))
+def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
+    """Put the runs where MyST-NB looks for them.
+
+    Its own key changes with every caption, and it would run the notebook again for that.
+    """
+    from jupyter_cache import get_cache
+    from jupyter_cache.base import CacheBundleIn
+    from jupyter_cache.cache.db import NbCacheRecord, session_context
+
+    cache = get_cache(str(folder / "jupyter_cache"))
+    for run in runs:
+        try:
+            cache.match_cache_notebook(run.notebook)
+        except KeyError:
+            pass
+        else:
+            if not run.executed:
+                continue
+        record = cache.cache_notebook_bundle(
+            CacheBundleIn(run.notebook, str(run.path), data={"execution_seconds": run.seconds}),
+            check_validity=False,
+            overwrite=True,
+        )
+        # The day on a page is the day on which its cells ran.
+        with session_context(cache.db) as session:
+            session.query(NbCacheRecord).filter_by(pk=record.pk).update(
+                {"created": dt.datetime.fromtimestamp(run.when)}
+            )
+            session.commit()
 
 
-def _gather_figures(folder: Path, keys: Sequence[str]) -> None:
+def _gather_figures(folder: Path, runs: Sequence[Run]) -> None:
     """Bring the figures of these runs together, and no others."""
     target = folder / "figures"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for key in keys:
-        for path in sorted((folder / "runs" / key).glob("*")):
+    for run in runs:
+        for path in sorted((folder / "runs" / run.key / "figures").glob("*")):
             shutil.copyfile(path, target / path.name)
 
 
@@ -640,6 +673,13 @@ def stored(source: Any, executed: Any) -> str:
     return text.rstrip("\n") + "\n"
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file's text at once, so that nobody ever reads half of it."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
 def store_outputs(place: Place, runs: Sequence[Run]) -> list[Path]:
     """Write outputs into the chapters whose text that changes; return those."""
     changed = []
@@ -647,9 +687,7 @@ def store_outputs(place: Place, runs: Sequence[Run]) -> list[Path]:
         text = stored(read_notebook(run.path), run.notebook)
         if text == run.path.read_text(encoding="utf-8"):
             continue
-        new = run.path.with_name(f".{run.path.name}.new")
-        new.write_text(text, encoding="utf-8")
-        new.replace(run.path)
+        write_whole(run.path, text)
         changed.append(run.path)
     return changed
 
@@ -665,7 +703,7 @@ def normalise_kernels(place: Place) -> None:
 
             notebook.metadata["kernelspec"] = nbformat.from_dict(KERNELSPEC)
             text = nbformat.writes(notebook, nbformat.NO_CONVERT).rstrip("\n") + "\n"
-            path.write_text(text, encoding="utf-8")
+            write_whole(path, text)
 
 
 # ---------------------------------------------------------------- commands
@@ -709,6 +747,13 @@ def notebooks(place: Place, jobs: int | None = None) -> None:
     say(f"{len(changed)} of {len(runs)} notebooks changed")
 
 
+def list_notebooks(place: Place, jobs: int | None = None) -> None:
+    """Print the notebooks that the table of contents lists, one a line."""
+    for path in chapters(place.root):
+        if path.suffix == ".ipynb":
+            say(path.relative_to(place.root).as_posix())
+
+
 def clean(place: Place, jobs: int | None = None) -> None:
     """Remove everything that a build made."""
     for path in list(place.build.iterdir()) if place.build.is_dir() else []:
@@ -720,6 +765,7 @@ def clean(place: Place, jobs: int | None = None) -> None:
 COMMANDS: dict[str, Callable[[Place, int | None], None]] = {
     "book": book,
     "notebooks": notebooks,
+    "list": list_notebooks,
     "clean": clean,
 }
 

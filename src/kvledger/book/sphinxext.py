@@ -51,10 +51,11 @@ FIGURES_VARIABLE = "KVLEDGER_FIGURES_DIR"
 
 #: kind of number -> (mark on the page, what the legend calls it)
 KINDS: dict[str, tuple[str, str]] = {
-    "computed": ("", "computed by this book's code when the page was made"),
-    "cited": ("c", "cited: taken from a source, not recomputed"),
-    "measured": ("m", "measured: read from a recorded run"),
+    "computed": ("", "computed by this book's code"),
+    "cited": ("c", "cited, taken from a source and not recomputed"),
+    "measured": ("m", "measured, read from a recorded run"),
 }
+DOTTED = '<span class="kv-computed">dotted</span>'
 #: extension of a figure file -> its name in the line of downloads
 DOWNLOADS: dict[str, str] = {
     "svg": "SVG",
@@ -65,6 +66,10 @@ DOWNLOADS: dict[str, str] = {
 }
 FIGURE_FILES = (*(f".{extension}" for extension in DOWNLOADS), ".dark.svg")
 FIGURE_TEXT = re.compile(r"^(?P<id>[\w.-]+) · data (?P<digest>[0-9a-f]{8,64})$")
+THEBE = re.compile(
+    r"\s*<script type=\"text/x-thebe-config\">.*?</script>\s*<script>kernelName = [^<]*</script>",
+    re.DOTALL,
+)
 #: On a narrow screen a drawing is not made smaller than this share of its drawn width.
 LEAST_SCALE = 0.8
 
@@ -203,8 +208,8 @@ def legend(body: str) -> str:
     Examples
     --------
     >>> legend('<span class="kv-number kv-cited">5</span>')
-    '<p class="kv-legend" role="note">Numbers on this page: <span class="kv-cited">with<sup \
-class="kv-mark">c</sup></span> cited: taken from a source, not recomputed.</p>'
+    '<p class="kv-legend" role="note">Numbers on this page: raised <span class="kv-cited"><span \
+class="kv-mark">c</span></span>: cited, taken from a source and not recomputed.</p>'
     >>> legend("<p>No numbers.</p>")
     ''
     """
@@ -212,8 +217,8 @@ class="kv-mark">c</sup></span> cited: taken from a source, not recomputed.</p>'
     for kind, (mark, meaning) in KINDS.items():
         if f'class="kv-number kv-{kind}"' not in body:
             continue
-        sign = f'with<sup class="kv-mark">{mark}</sup>' if mark else "dotted"
-        parts.append(f'<span class="kv-{kind}">{sign}</span> {meaning}')
+        sign = f'raised <span class="kv-{kind}"><span class="kv-mark">{mark}</span></span>'
+        parts.append(f"{sign if mark else DOTTED}: {meaning}")
     if not parts:
         return ""
     return f'<p class="kv-legend" role="note">Numbers on this page: {"; ".join(parts)}.</p>'
@@ -261,7 +266,9 @@ def read_drawing(folder: Path, figure_id: str, digest: str) -> Drawing:
         If a file is missing, its data are not the notebook's, or it has no alt text; the message
         says what to do.
     """
-    missing = [figure_id + end for end in FIGURE_FILES if not (folder / (figure_id + end)).is_file()]
+    missing = [
+        figure_id + end for end in FIGURE_FILES if not (folder / (figure_id + end)).is_file()
+    ]
     if missing:
         raise ValueError(
             f"figure {figure_id}: no {', '.join(missing)} in {folder}; the notebook's results were "
@@ -454,12 +461,14 @@ def mathml(latex: str, display: str) -> str:
         ...
     ValueError: \nosuchcommand is not known to the formula converter, in: \nosuchcommand
     """
+    # It knows split, which is set the same way, and takes aligned for plain braces.
+    known = re.sub(r"\\(begin|end)\{aligned\}", r"\\\1{split}", latex)
     try:
-        result = latex_to_mathml(latex, display=display)
+        result = latex_to_mathml(known, display=display)
     except Exception as error:
         raise ValueError(f"{type(error).__name__}: {error}, in: {latex}") from error
     # The converter copies what it does not know into the result, where nobody would see an error.
-    unknown = re.search(r">(\\[A-Za-z]+)<", result)
+    unknown = re.search(r">(\\[A-Za-z]+|&)<", result) or re.search(r"(<mo ?/>)", result)
     if unknown is not None:
         raise ValueError(f"{unknown[1]} is not known to the formula converter, in: {latex}")
     return result
@@ -496,7 +505,7 @@ def _visit_math_block(self: Any, node: nodes.math_block) -> None:
         self.starttag(
             node,
             "div",
-            CLASS="math kv-math",
+            CLASS="kv-math",
             tabindex="0",
             role="group",
             **{"aria-label": "Equation"},
@@ -524,6 +533,8 @@ def tidy(body: str) -> str:
     >>> tidy('<tr><th class="head stub"></th><th>a</th></tr>')
     '<tr><td class="head stub"></td><th>a</th></tr>'
     """
+    # What is left of the launch buttons that this book does not have.
+    body = THEBE.sub("", body)
     # A list may hold list items only; the newer role is not one.
     body = body.replace('role="doc-biblioentry"', 'role="listitem"')
     # A header cell with nothing in it heads nothing.
@@ -555,10 +566,17 @@ def _asks_network(item: Any) -> bool:
 
 def stamp(env: BuildEnvironment, pagename: str) -> str:
     """Return the line that leads back from a page to what it was made of."""
-    data = getattr(env, "nb_metadata", {}).get(pagename, {}).get("exec_data")
+    pages = getattr(env, "nb_metadata", {})
+    times = {
+        page: values["exec_data"]["mtime"]
+        for page, values in pages.items()
+        if values.get("exec_data")
+    }
     parts = [f"kvledger {__version__}", f"source digest <code>{source_digest()[:8]}</code>"]
-    if data and data.get("mtime"):
-        day = dt.datetime.fromtimestamp(data["mtime"], dt.timezone.utc).date().isoformat()
+    if times:
+        # A page without cells shows numbers of others: it is as old as the oldest of those.
+        moment = times.get(pagename, min(times.values()))
+        day = dt.datetime.fromtimestamp(moment, dt.UTC).date().isoformat()
         parts.append(f'numbers last checked <time datetime="{day}">{day}</time>')
     return f'<p class="kv-stamp">{" · ".join(parts)}</p>'
 
@@ -570,6 +588,8 @@ def _configure(app: Sphinx, config: Config) -> None:
     cast(Any, config).nb_execution_cache_path = str(folder / "jupyter_cache")
     cast(Any, config).html_static_path.append(str(ASSETS))
     cast(Any, config).html_math_renderer = "kvledger"
+    # Without a mode each first visit is an error in the browser's console.
+    cast(Any, config).html_context.setdefault("default_mode", "auto")
 
 
 def _write_all(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:

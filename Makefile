@@ -1,0 +1,54 @@
+# make book, make test, make notebooks: each makes the environment in .venv first if it must.
+
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(or $(shell command -v python3.11),$(shell command -v python3))
+endif
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BUILD := $(BIN)/python -m kvledger.book.build
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# What a notebook shows must not depend on the user's own IPython settings.
+export IPYTHONDIR := $(CURDIR)/_build/ipython
+export JUPYTER_PREFER_ENV_PATH := 1
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+export PYTHONNOUSERSITE := 1
+
+.PHONY: book test notebooks benchmarks lint environment clean distclean
+
+book: $(READY)
+	@$(BUILD) book
+
+# Strict nbval runs every chapter again and compares all it shows with what is stored.
+test: book
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --doctest-modules --nbval \
+		tests src $$($(BUILD) list)
+
+notebooks: $(READY)
+	@$(BUILD) notebooks
+
+benchmarks: $(READY)
+	@$(BIN)/python -m benchmarks
+
+lint: $(READY)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+environment: $(READY)
+
+# The file that says the environment is whole comes last, so a broken installation is made again.
+$(READY): requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no python3.11 or python3 found; set PYTHON=..." >&2; exit 1; }
+	@echo "making the environment in $(VENV) with $(PYTHON): some minutes, once"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -r requirements.txt
+	@$(PIP) install --no-deps -e .
+	@touch $@
+
+clean:
+	@rm -rf _build
+
+distclean: clean
+	@rm -rf $(VENV)

@@ -1,0 +1,103 @@
+"""What several test files share: the repository, the finished book, and a small book to break."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kvledger.book.build import Place, digest_of, input_files, is_current
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURE = Path(__file__).resolve().parent / "build_fixture"
+
+# The small book is run by test_build.py; its notebooks have no outputs to compare.
+collect_ignore_glob = ["build_fixture/*"]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def built_book() -> Path:
+    """The HTML of the book as it is now; a missing or an old one is a failure."""
+    place = Place(ROOT)
+    if not is_current(place, digest_of(input_files(ROOT), ROOT)):
+        pytest.fail(f"{place.html} is missing or older than its sources: run `make book` first")
+    return place.html
+
+
+class Book(NamedTuple):
+    """A small book with code of its own, to build and to break."""
+
+    root: Path
+
+    @property
+    def html(self) -> Path:
+        return self.root / "_build" / "html"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "runs.log"
+
+    def build(self, command: str = "book") -> subprocess.CompletedProcess[str]:
+        """Run the build's command line on it, with the package as copied into it."""
+        return subprocess.run(
+            [sys.executable, "-m", "kvledger.book.build", command],
+            cwd=self.root,
+            env={
+                **{k: v for k, v in os.environ.items() if k != "KVLEDGER_FIGURES_DIR"},
+                "PYTHONPATH": str(self.root / "src"),
+                "FIXTURE_LOG": str(self.log),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def runs(self) -> list[str]:
+        """Return the notebooks that really ran so far, one entry a run."""
+        return self.log.read_text(encoding="utf-8").split() if self.log.exists() else []
+
+    def page(self, name: str) -> str:
+        return (self.html / "chapters" / f"{name}.html").read_text(encoding="utf-8")
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Replace a text that occurs once in a file."""
+        path = self.root / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file}: {old!r} occurs {text.count(old)} times"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def tree(self) -> dict[str, bytes]:
+        """Return every file of the finished pages with its content."""
+        return {
+            path.relative_to(self.html).as_posix(): path.read_bytes()
+            for path in sorted(self.html.rglob("*"))
+            if path.is_file()
+        }
+
+    def copy(self, target: Path) -> Book:
+        shutil.copytree(self.root, target, dirs_exist_ok=True)
+        return Book(target)
+
+
+def make_fixture_book(target: Path) -> Book:
+    """Lay the small book out with a copy of the package, so that code can be edited."""
+    shutil.copytree(FIXTURE, target, dirs_exist_ok=True)
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src" / "kvledger", target / "src" / "kvledger", ignore=skip)
+    (target / "data").mkdir()
+    for path in (ROOT / "data").iterdir():  # the tables of claims; the traces are not needed
+        if path.is_file():
+            shutil.copyfile(path, target / "data" / path.name)
+    (target / "requirements.txt").write_text("# of the small book\n", encoding="utf-8")
+    return Book(target)

@@ -1,0 +1,340 @@
+"""The build: what fails it, what it says then, and that no page is ever half made or stale."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Book, make_fixture_book
+
+from kvledger.book import build, sphinxext
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book, built once; tests take copies."""
+    book = make_fixture_book(tmp_path_factory.mktemp("made"))
+    result = book.build()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+    return book
+
+
+@pytest.fixture
+def book(made: Book, tmp_path: Path) -> Book:
+    """A copy of the built small book, with what the build remembers."""
+    return made.copy(tmp_path / "book")
+
+
+def edit_notebook(book: Book, name: str, cell_id: str, source: str) -> None:
+    path = book.root / "chapters" / f"{name}.ipynb"
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    (cell,) = [cell for cell in notebook["cells"] if cell["id"] == cell_id]
+    cell["source"] = source
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+
+
+def fails_and_keeps_pages(book: Book) -> str:
+    """Build, expect a failure that leaves the pages as they were; return what it said."""
+    before = book.tree()
+    assert before
+    result = book.build()
+    assert result.returncode != 0, result.stdout
+    assert book.tree() == before
+    assert not (book.root / "_build" / "html.new").exists()
+    return result.stdout + result.stderr
+
+
+# ---------------------------------------------------------------- what a page shows
+
+
+def test_numbers_carry_kind_and_source(made: Book) -> None:
+    page = made.page("start")
+    assert '<span class="kv-number kv-computed" title="fixture.answer: computed">4</span>' in page
+    assert 'title="fixture.cited: cited, Smith 2020">5<sup class="kv-mark">c</sup>' in page
+    assert 'title="fixture.measured: measured, data/run.json">7<sup class="kv-mark">m</sup>' in page
+    for kind in sphinxext.KINDS:
+        assert sphinxext.KINDS[kind][1] in page
+    # A page explains the marks that it has, and no others.
+    assert sphinxext.KINDS["cited"][1] not in made.page("slots")
+
+
+def test_numbers_of_other_pages_captions_and_tables(made: Book) -> None:
+    shown = 'title="fixture.allocated: computed">40</span>'
+    assert made.page("notes").count(shown) == 2
+    caption = made.page("slots").split("<figcaption>")[1].split("</figcaption>")[0]
+    assert shown in caption
+    assert "Fig. 1.1" in caption
+
+
+def test_figure_is_whole(made: Book) -> None:
+    page = made.page("slots")
+    assert page.count('id="fig-fixture"') == 1
+    for end in sphinxext.FIGURE_FILES:
+        assert (made.html / "figures" / f"fig-fixture{end}").is_file()
+    for end in sphinxext.DOWNLOADS:
+        assert f'href="../figures/fig-fixture.{end}"' in page
+    assert 'class="only-light" src="../figures/fig-fixture.svg"' in page
+    assert 'class="only-dark" src="../figures/fig-fixture.dark.svg"' in page
+    assert not (made.html / "_images").exists()  # nothing is named by a hash
+
+
+def test_pages_need_no_network(made: Book) -> None:
+    for path in made.html.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        assert "thebe" not in page.lower(), path
+        assert "mathjax.js" not in page.lower(), path
+    assert "<math" in made.page("slots")
+    assert 'href="slots.html#equation-eq-pages"' in made.page("notes")
+
+
+def test_stamp_and_redirect(made: Book) -> None:
+    record = json.loads((made.html / "build.json").read_text(encoding="utf-8"))
+    assert record["source_digest"][:8] in made.page("notes")
+    assert "numbers last checked" in made.page("notes")
+    assert 'url=chapters/start.html"' in (made.html / "index.html").read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- what runs again
+
+
+def test_nothing_changed_is_quick(book: Book) -> None:
+    before, runs = book.tree(), book.runs()
+    started = time.perf_counter()
+    result = book.build()
+    assert time.perf_counter() - started < 5
+    assert result.returncode == 0
+    assert "up to date" in result.stdout
+    assert book.tree() == before
+    assert book.runs() == runs
+
+
+def test_prose_alone_runs_nothing_and_shows_at_once(book: Book) -> None:
+    book.log.unlink()
+    book.edit("chapters/notes.md", "# Notes", "# Remarks")
+    book.edit("chapters/slots.ipynb", "At four slots a page", "With pages of four slots")
+    book.edit("chapters/slots.ipynb", "Three requests hold", "Three requests now hold")
+    result = book.build()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert book.runs() == []
+    assert "running 0 of 2" in result.stdout
+    page = book.page("slots")
+    assert "With pages of four slots" in page  # a caption, which is a cell's metadata
+    assert "Three requests now hold" in page
+    assert '<span class="doc">Remarks</span>' in page  # a title that another page shows
+    assert "2. Remarks" in book.page("start")
+
+
+def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
+    book.log.unlink()
+    book.edit("src/fixture_formula.py", "* page for n", "* page + 1 for n")
+    result = book.build()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert sorted(book.runs()) == ["slots", "start"]
+    assert 'title="fixture.answer: computed">5</span>' in book.page("start")
+    for name in ("slots", "notes"):
+        assert 'title="fixture.allocated: computed">43</span>' in book.page(name)
+        assert ">40</span>" not in book.page(name)
+    table = book.page("slots").split('id="tab-fixture"')[1]
+    assert '<td class="kv-num">43</td>' in table
+    data = (book.html / "figures" / "fig-fixture.csv").read_text(encoding="utf-8")
+    assert "4,43" in data
+    # Taking the edit back brings the old numbers back, from results that were kept.
+    book.log.unlink()
+    book.edit("src/fixture_formula.py", "* page + 1 for n", "* page for n")
+    assert book.build().returncode == 0
+    assert 'title="fixture.allocated: computed">40</span>' in book.page("notes")
+    assert "4,40" in (book.html / "figures" / "fig-fixture.csv").read_text(encoding="utf-8")
+    assert book.runs() == []
+
+
+def test_edited_cell_runs_that_chapter_only(book: Book) -> None:
+    book.log.unlink()
+    book.edit("chapters/slots.ipynb", "lengths = [5, 9, 17]", "lengths = [5, 9, 18, 1]")
+    result = book.build()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert book.runs() == ["slots"]
+    assert 'title="fixture.allocated: computed">44</span>' in book.page("notes")
+
+
+def test_edited_data_run_everything(book: Book) -> None:
+    book.log.unlink()
+    (book.root / "data" / "more.csv").write_text("a\n1\n", encoding="utf-8")
+    assert book.build().returncode == 0
+    assert sorted(book.runs()) == ["slots", "start"]
+
+
+# ---------------------------------------------------------------- what fails
+
+
+def test_failing_cell_is_named(book: Book) -> None:
+    edit_notebook(book, "slots", "number", "# a comment\nallocated(lengths, page=0)")
+    said = fails_and_keeps_pages(book)
+    assert "chapters/slots.ipynb, code cell 2 of 4 (id number), line 2: ZeroDivisionError" in said
+    assert "allocated(lengths, page=0)" in said
+    # It fails again: nothing of it was kept.
+    assert "ZeroDivisionError" in fails_and_keeps_pages(book)
+
+
+def test_stderr_in_a_cell_fails(book: Book) -> None:
+    edit_notebook(book, "start", "setup", "import sys\nprint('beware', file=sys.stderr)")
+    # The cell below lacks its names then; the one above is what is tested.
+    edit_notebook(book, "start", "answer", "print('fine')")
+    said = fails_and_keeps_pages(book)
+    assert "chapters/start.ipynb, code cell 1 of 2 (id setup) wrote to stderr: beware" in said
+
+
+WARNINGS = {
+    "unknown id": (
+        "{glue:text}`fixture.nothing`",
+        "no cell of this page glues 'fixture.nothing'",
+    ),
+    "unknown id of another page": (
+        "{glue:text}`slots.ipynb::fixture.none`",
+        "Glue reference 'fixture.none' not found in doc 'chapters/slots'",
+    ),
+    "format": ("{glue:text}`fixture.answer:.3f`", "write the id alone"),
+    "formula": (
+        r"$\nosuchcommand$",
+        r"\nosuchcommand is not known to the formula converter",
+    ),
+    "reference": ("{ref}`nowhere`", "undefined label: 'nowhere'"),
+}
+
+
+def test_every_warning_fails(book: Book) -> None:
+    text = "; ".join(new for new, _ in WARNINGS.values())
+    book.edit("chapters/start.ipynb", "The answer is", json.dumps(text)[1:-1])
+    said = fails_and_keeps_pages(book)
+    for name, (_, message) in WARNINGS.items():
+        lines = [line for line in said.splitlines() if message in line]
+        assert any("WARNING" in line for line in lines), (name, said)
+
+
+def test_one_warning_fails_and_goes_on_failing(book: Book) -> None:
+    new, message = WARNINGS["unknown id"]
+    book.edit("chapters/start.ipynb", "The answer is", new)
+    assert message in fails_and_keeps_pages(book)
+    # Sphinx forgets a warning that it pickled away; the build must not.
+    assert message in fails_and_keeps_pages(book)
+
+
+def test_missing_chapter_is_named(book: Book) -> None:
+    (book.root / "chapters" / "notes.md").unlink()
+    assert "no chapters/notes.ipynb or chapters/notes.md" in fails_and_keeps_pages(book)
+
+
+def test_cell_without_id_is_named(book: Book) -> None:
+    book.edit("chapters/start.ipynb", '   "id": "setup",\n', "")
+    assert "start.ipynb: cell 2 has no id" in fails_and_keeps_pages(book)
+
+
+def test_figure_without_caption_fails(book: Book) -> None:
+    path = book.root / "chapters" / "slots.ipynb"
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        cell["metadata"].pop("mystnb", None)
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    said = fails_and_keeps_pages(book)
+    assert "figure fig-fixture: its cell needs the metadata mystnb.figure" in said
+
+
+def test_image_that_is_no_figure_fails(book: Book) -> None:
+    edit_notebook(book, "slots", "figure", "fig, ax = style.canvas(2.6)\nfig")
+    assert "an image that is no figure()" in fails_and_keeps_pages(book)
+
+
+def test_lost_figure_is_drawn_again(book: Book) -> None:
+    for path in (book.root / "_build" / "cache").glob("*/runs/*/figures/fig-fixture.json"):
+        path.unlink()
+    book.log.unlink()
+    book.edit("chapters/notes.md", "# Notes", "# Remarks")
+    assert book.build().returncode == 0
+    assert book.runs() == ["slots"]
+
+
+@pytest.mark.parametrize("end", sphinxext.FIGURE_FILES)
+def test_missing_figure_file_is_named(made: Book, tmp_path: Path, end: str) -> None:
+    for path in (made.html / "figures").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    digest = json.loads((tmp_path / "fig-fixture.json").read_text(encoding="utf-8"))["data_digest"]
+    assert sphinxext.read_drawing(tmp_path, "fig-fixture", digest[:8]).width > 500
+    with pytest.raises(ValueError, match="make clean"):
+        sphinxext.read_drawing(tmp_path, "fig-fixture", "00000000")
+    (tmp_path / f"fig-fixture{end}").unlink()
+    with pytest.raises(ValueError, match=f"no fig-fixture{end} in .*make clean"):
+        sphinxext.read_drawing(tmp_path, "fig-fixture", digest[:8])
+
+
+def test_swap_that_breaks_off_keeps_the_old_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, shown = tmp_path / "made", tmp_path / "html"
+    for folder, text in ((made, "new"), (shown, "old")):
+        folder.mkdir()
+        (folder / "page.html").write_text(text, encoding="utf-8")
+    rename = Path.rename
+
+    def breaks_off(self: Path, target: Path) -> Path:
+        if self.name == "html.new":
+            raise OSError("no space left")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", breaks_off)
+    with pytest.raises(OSError, match="no space"):
+        build.swap_in(made, shown)
+    assert (shown / "page.html").read_text(encoding="utf-8") == "old"
+    # The same if the process died between the renames: the next build puts it right.
+    rename(shown, tmp_path / "html.old")
+    monkeypatch.undo()
+    build.restore(shown)
+    assert (shown / "page.html").read_text(encoding="utf-8") == "old"
+    build.swap_in(made, shown)
+    assert (shown / "page.html").read_text(encoding="utf-8") == "new"
+    assert not (tmp_path / "html.old").exists()
+
+
+def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(build.BuildError, match=r"no _toc\.yml in"):
+        build.find_root(tmp_path)
+
+
+# ---------------------------------------------------------------- stored outputs
+
+
+def test_notebooks_stores_outputs_and_then_leaves_them(book: Book) -> None:
+    path = book.root / "chapters" / "slots.ipynb"
+    before = json.loads(path.read_text(encoding="utf-8"))
+    result = book.build("notebooks")
+    assert result.returncode == 0, result.stdout + result.stderr
+    text = path.read_text(encoding="utf-8")
+    notebook = json.loads(text)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == [1, 2, 3, 4]
+    assert [cell["id"] for cell in notebook["cells"]] == [cell["id"] for cell in before["cells"]]
+    (glued,) = code[1]["outputs"]
+    assert glued["data"] == {"application/papermill.record/text/plain": "40"}
+    assert "image/png" in code[3]["outputs"][0]["data"]
+    assert code[3]["metadata"] == before["cells"][-2]["metadata"]
+    assert set(notebook["metadata"]) == {"kernelspec", "language_info"}
+    assert notebook["metadata"]["language_info"] == {"name": "python"}
+    modified = path.stat().st_mtime_ns
+    again = book.build("notebooks")
+    assert again.returncode == 0
+    assert "0 of 2 notebooks changed" in again.stdout
+    assert path.stat().st_mtime_ns == modified
+    # Run afresh, without any result kept, they give the same text to the last byte.
+    assert book.build("clean").returncode == 0
+    assert "0 of 2 notebooks changed" in book.build("notebooks").stdout
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_stored_outputs_follow_the_code(book: Book) -> None:
+    assert book.build("notebooks").returncode == 0
+    book.edit("src/fixture_formula.py", "* page for n", "* page + 1 for n")
+    assert "2 of 2 notebooks changed" in book.build("notebooks").stdout
+    notebook = json.loads((book.root / "chapters" / "slots.ipynb").read_text(encoding="utf-8"))
+    (glued,) = next(c for c in notebook["cells"] if c["id"] == "number")["outputs"]
+    assert glued["data"] == {"application/papermill.record/text/plain": "43"}
