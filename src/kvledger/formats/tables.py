@@ -257,7 +257,7 @@ def _fast_times(column: pd.Series[Any], is_date: bool) -> NDArray[Any] | None:
         if not is_date:
             seconds = column.to_numpy(object).astype(np.float64)
             return seconds if bool(np.isfinite(seconds).all()) else None
-        if int(column.str.len().min()) < len("2023-11-16 18:17:03"):
+        if not all(map(_DATE.fullmatch, column)):  # pandas would cut a tenth digit off
             return None
         # A nanosecond is exact for the seven digits that the files carry.
         dates = pd.to_datetime(column, format="ISO8601", utc=True).dt.as_unit("ns")
