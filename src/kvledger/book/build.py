@@ -172,7 +172,7 @@ def chapters(root: Path) -> list[Path]:
     if not isinstance(toc, dict) or "root" not in toc:
         raise BuildError("_toc.yml has no 'root'; accepted: the jb-book format")
     found = []
-    for name in _toc_entries(toc):
+    for name in toc_entries(toc):
         candidates = [root / f"{name}{end}" for end in (".ipynb", ".md", "")]
         path = next((p for p in candidates if p.is_file()), None)
         if path is None:
@@ -181,17 +181,17 @@ def chapters(root: Path) -> list[Path]:
     return found
 
 
-def _toc_entries(entry: Any) -> Iterator[str]:
+def toc_entries(entry: Any) -> Iterator[str]:
     """Yield every ``root`` and ``file`` of a table of contents, at any depth."""
     if isinstance(entry, Mapping):
         for name in ("root", "file"):
             if name in entry:
                 yield str(entry[name])
         for value in entry.values():
-            yield from _toc_entries(value)
+            yield from toc_entries(value)
     elif isinstance(entry, list):
         for value in entry:
-            yield from _toc_entries(value)
+            yield from toc_entries(value)
 
 
 # ---------------------------------------------------------------- running notebooks
