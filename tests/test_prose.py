@@ -442,7 +442,9 @@ def test_ids_glued_in_a_loop_are_known_by_their_outputs(tmp_path: Path) -> None:
 
 def test_a_parameter_is_no_typed_number(tmp_path: Path) -> None:
     notebook = clean()
-    source("imports", "page_size = 16\nlengths = [5, 9, 17]\nlabel = name + ' trace'")(notebook)
+    source(
+        "imports", "page_size = 16\nlengths = [5, 9, 17]\nlabel = name + ' trace'\nboth = a & b"
+    )(notebook)
     assert problems(write(tmp_path, notebook)) == []
 
 

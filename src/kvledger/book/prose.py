@@ -481,7 +481,7 @@ def check_code(chapter: Chapter) -> list[Problem]:
                 note(f"line {node.lineno}: {node.name!r} is defined here; define it in src/")
             elif isinstance(node, ast.Lambda):
                 note(f"line {node.lineno}: a lambda; define a function in src/")
-            elif isinstance(node, ast.BinOp) and not _is_text(node):
+            elif isinstance(node, ast.BinOp) and _is_arithmetic(node):
                 note(f"line {node.lineno}: arithmetic; call src/ instead", fatal=False)
         for call in _calls(cell, "number"):
             value = _argument(call, 1, "value")
@@ -503,8 +503,12 @@ def _is_number(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant)
 
 
-def _is_text(node: ast.BinOp) -> bool:
-    return any(_typed(side) is not None for side in (node.left, node.right))
+def _is_arithmetic(node: ast.BinOp) -> bool:
+    """Tell sums and products from joined texts, repeated lists and masks of rows."""
+    sides = (node.left, node.right)
+    if any(_typed(side) is not None or isinstance(side, (ast.List, ast.Tuple)) for side in sides):
+        return False
+    return not isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
 
 
 def check_cells(chapter: Chapter) -> list[Problem]:

@@ -428,9 +428,10 @@ def end_labels(
                         "arrowstyle": "-",
                         "color": INK["light"].faint,
                         "lw": 0.6,
-                        "shrinkA": 1.0,
+                        "shrinkA": 2.0,
                         "shrinkB": 3.0,
                         "relpos": (0.0, 0.5),
+                        "patchA": None,
                     }
                     if moved
                     else None
