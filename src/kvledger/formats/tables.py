@@ -111,7 +111,7 @@ class _TableReader:
 
     def _fast(self, block: Block) -> _Rows | None:
         """Return the rows, or None when anything at all is unusual."""
-        if b'"' in block.data or b"_" in block.data:  # float("1_0") is 10
+        if b'"' in block.data:
             return None
         # Times as text: the C parser's own reading of a float may be off in the last digit.
         # Counts by inference: asked for integers, the parser would also take True and 1e3.
@@ -209,7 +209,9 @@ class _TableReader:
         try:
             fields = next(csv.reader([text.rstrip("\r")], strict=True))
         except csv.Error as error:
-            raise LedgerError(f"{self.path}, line {line}: not CSV ({error})") from None
+            raise LedgerError(
+                f"{self.path}, line {line}: not CSV ({error}); accepted: CSV"
+            ) from None
         n = len(self.columns)
         if len(fields) != n:
             columns = ",".join(self.columns) if self.has_header else "one length"
@@ -255,6 +257,8 @@ def _fast_times(column: pd.Series[Any], is_date: bool) -> NDArray[Any] | None:
     """Return seconds, or nanoseconds where times are dates; None when any is unusual."""
     try:
         if not is_date:
+            if not all(map(_NUMBER.fullmatch, column)):  # float() would also take 1_0 and nan
+                return None
             seconds = column.to_numpy(object).astype(np.float64)
             return seconds if bool(np.isfinite(seconds).all()) else None
         if not all(map(_DATE.fullmatch, column)):  # pandas would cut a tenth digit off
@@ -342,7 +346,7 @@ def _header(path: Path, first: Block) -> tuple[int | None, list[str], Block]:
     try:
         columns = [column.strip() for column in next(csv.reader([text], strict=True))]
     except csv.Error as error:
-        raise LedgerError(f"{path}, line {line}: not CSV ({error})") from None
+        raise LedgerError(f"{path}, line {line}: not CSV ({error}); accepted: CSV") from None
     return line, columns, Block(line + 1, data[end:])
 
 

@@ -1,0 +1,742 @@
+"""Every format read as published, and everything that is not a trace refused by name."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rawtraces import raw_folder
+
+from kvledger.errors import LedgerError
+from kvledger.formats.reading import Block
+from kvledger.formats.tables import TABLES, _TableReader
+from kvledger.lengths import INT64_MAX
+from kvledger.traces import TRACE_FORMATS, Trace, load_trace
+from kvledger.windows import neighbour_sharing, sharing_by_window
+
+AZURE = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+    "2023-11-16 18:17:03.9799600,4808,10\r\n"
+    "2023-11-16 18:17:04.0319600,3180,8"
+)
+MOONCAKE = (
+    '{"timestamp": 27482, "input_length": 1025, "output_length": 52, "hash_ids": [46, 47, 2353]}\n'
+    '{"timestamp": 30535, "input_length": 512, "output_length": 26, "hash_ids": [46]}\n'
+)
+QWEN = (
+    '{"chat_id": 159, "parent_chat_id": 55, "timestamp": 61.114, "input_length": 33, '
+    '"output_length": 132, "type": "text", "turn": 2, "hash_ids": [1089, 1090, 6326]}\n'
+    '{"chat_id": 160, "parent_chat_id": -1, "timestamp": 61.2, "input_length": 33, '
+    '"output_length": 1, "type": "text", "turn": 1, "hash_ids": [7, 8]}\n'
+)
+BURST = (
+    "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,ChatGPT,472,18,490,Conversation log\n"
+    "45,GPT-4,1087,0,1087,API log\n"
+    "118,GPT-4,417,276,693,API log\n"
+)
+PREFILL = (
+    "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
+    "74,918,992,0.0806100217864923\n"
+    "1,905,906,0.001\n"
+)
+RUN = {
+    "completed": 3,
+    "request_throughput": 1.5,
+    "input_lens": [10, 20, 30],
+    "output_lens": [1, 0, 3],
+    "start_times": [100.5, 100.25, 101.0],
+    "errors": ["", "timed out", ""],
+}
+
+
+def lists(trace: Trace) -> tuple[list[int], list[int], list[float] | None]:
+    arrivals = None if trace.arrival_s is None else trace.arrival_s.tolist()
+    return trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), arrivals
+
+
+@pytest.fixture(scope="module")
+def raw_traces() -> Path:
+    return raw_folder()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write(content: str | bytes, name: str = "trace.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+# --------------------------------------------------------------------------- good files
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(AZURE, ([4808, 3180], [10, 8], [0.0, 0.052]), id="azure 2023"),
+        pytest.param(
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+            "2024-05-10 00:00:00.009930+00:00,2162,5\n"
+            "2024-05-10 00:00:01+00:00,2399,6\n",
+            ([2162, 2399], [5, 6], [0.0, 0.99007]),
+            id="azure 2024",
+        ),
+        pytest.param(MOONCAKE, ([1025, 512], [52, 26], [0.0, 3.053]), id="mooncake"),
+        pytest.param(QWEN, ([33, 33], [132, 1], [0.0, 0.086]), id="qwen"),
+        pytest.param(PREFILL, ([74, 1], [918, 905], None), id="prefill and decode"),
+        pytest.param(
+            "arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,7,2\n0.75,8,1\n",
+            ([7, 8], [2, 1], [0.0, 0.25]),
+            id="prefill and decode with times",
+        ),
+        pytest.param(
+            "output_tokens,prompt_tokens\n0,7\n2,8\n", ([7, 8], [0, 2], None), id="tokens"
+        ),
+        pytest.param("5\n9\n17", ([5, 9, 17], [0, 0, 0], None), id="lengths"),
+        pytest.param("\n length\n5\n\n9.0\n", ([5, 9], [0, 0], None), id="one column"),
+        pytest.param(" [5, 9,\n 17.0]\n", ([5, 9, 17], [0, 0, 0], None), id="JSON array"),
+        pytest.param(
+            json.dumps(RUN), ([10, 30], [1, 3], [0.0, 0.5]), id="benchmark result on a line"
+        ),
+        pytest.param(
+            json.dumps(RUN, indent=1), ([10, 30], [1, 3], [0.0, 0.5]), id="benchmark, indented"
+        ),
+        pytest.param(
+            json.dumps(RUN) + "\n" + json.dumps(RUN) + "\n",
+            ([10, 30, 10, 30], [1, 3, 1, 3], None),
+            id="two benchmark runs have two clocks",
+        ),
+        pytest.param('"prompt_tokens","output_tokens"\n"7","1"\n', ([7], [1], None), id="quoted"),
+    ],
+)
+def test_a_format_is_found_and_read(write: Any, content: str, expected: Any) -> None:
+    assert lists(load_trace(write(content))) == expected
+
+
+def test_burstgpt_failures_are_left_out_and_counted(write: Any) -> None:
+    trace = load_trace(write(BURST))
+    assert lists(trace) == ([472, 417], [18, 276], [0.0, 113.0])
+    assert trace.failed_requests == 1
+    assert "1 failed requests left out" in repr(trace)
+
+
+def test_block_ids_and_their_size(write: Any) -> None:
+    mooncake = load_trace(write(MOONCAKE))
+    assert (mooncake.page_ids, mooncake.page_ids_size) == (((46, 47, 2353), (46,)), 512)
+    qwen = load_trace(write(QWEN))
+    assert (qwen.page_ids, qwen.page_ids_size) == (((1089, 1090, 6326), (7, 8)), 16)
+    line = '{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [1, 2]}'
+    assert load_trace(write(line), page_ids_size=4).page_ids_size == 4
+
+
+def test_block_ids_may_be_absent_throughout(write: Any) -> None:
+    line = '{"timestamp": 0, "input_length": 5, "output_length": 1}\n'
+    assert load_trace(write(line + line)).page_ids is None
+
+
+@pytest.mark.parametrize(
+    "content", [AZURE, MOONCAKE, QWEN, BURST, PREFILL, json.dumps(RUN), "5\n9\n", "[5, 9]"]
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda data: gzip.compress(data), id="gz"),
+        pytest.param(lambda data: data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"), id="CRLF"),
+        pytest.param(lambda data: b"\xef\xbb\xbf" + data, id="byte-order mark"),
+        pytest.param(lambda data: data.rstrip() + b"\n\n \n", id="blank lines at the end"),
+        pytest.param(lambda data: data.rstrip(), id="no final newline"),
+    ],
+)
+def test_the_wrapping_does_not_matter(write: Any, content: str, change: Any) -> None:
+    plain = load_trace(write(content, "plain"))
+    changed = load_trace(write(change(content.encode()), "changed"))
+    assert lists(changed) == lists(plain)
+    assert changed.page_ids == plain.page_ids
+
+
+def test_the_name_is_the_file_without_its_endings(write: Any) -> None:
+    assert load_trace(write(gzip.compress(AZURE.encode()), "conv.csv.gz")).name == "conv"
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64])
+def test_blocks_of_lines_do_not_matter(
+    write: Any, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    contents = [AZURE, MOONCAKE, BURST, PREFILL, json.dumps(RUN, indent=1), "[5,\n9]"]
+    whole = [lists(load_trace(write(content))) for content in contents]
+    monkeypatch.setattr("kvledger.formats.reading._BLOCK_BYTES", block_bytes)
+    assert [lists(load_trace(write(content))) for content in contents] == whole
+
+
+def test_an_error_counts_lines_across_blocks(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvledger.formats.reading._BLOCK_BYTES", 8)
+    content = "\n\nlength\n" + "1000\n" * 50 + "\n-3\n"
+    with pytest.raises(LedgerError, match="line 55: length is '-3'"):
+        load_trace(write(content))
+    backwards = "prompt_tokens,output_tokens,arrival_s\n1,1,2\n1,1,3\n1,1,2.5\n"
+    with pytest.raises(LedgerError, match=r"line 4: arrival_s is '2\.5'"):
+        load_trace(write(backwards))
+
+
+# --------------------------------------------------------------------------- bad files
+
+RECORD = '{{"timestamp": {time}, "input_length": {i}, "output_length": {o}, "hash_ids": {ids}}}'
+
+
+def record(time: Any = 0, i: Any = 5, o: Any = 1, ids: Any = "[1]") -> str:
+    return RECORD.format(time=time, i=i, o=o, ids=ids)
+
+
+COUNT = f"a whole number from 1 to {INT64_MAX}"
+TOKENS = "prompt_tokens,output_tokens\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        # nothing there
+        pytest.param("", "the file is empty; accepted:\n  azure: CSV", id="empty"),
+        pytest.param(" \n\r\n", "the file is empty", id="blank"),
+        pytest.param(gzip.compress(b""), "the file is empty", id="empty gz"),
+        pytest.param(TOKENS, "a header and no requests", id="header only"),
+        pytest.param(TOKENS.strip(), "a header and no requests", id="header without newline"),
+        pytest.param("[]", "an empty JSON array", id="empty array"),
+        pytest.param(
+            json.dumps(RUN | {"errors": ["a", "b", "c"]}), "no request that succeeded", id="failed"
+        ),
+        pytest.param(
+            BURST.replace(",18,", ",0,").replace(",276,", ",0,"),
+            "all 3 requests failed",
+            id="burstgpt, all failed",
+        ),
+        # cut short
+        pytest.param(
+            PREFILL.rstrip()[:-6],
+            r"line 3: 3 fields in '1,905,906' \(is the line cut\?\)",
+            id="cut last line",
+        ),
+        pytest.param(
+            AZURE[:-2],
+            r"line 3: 2 fields in .* accepted: 3 \(TIMESTAMP,Context",
+            id="cut last line, azure",
+        ),
+        pytest.param(
+            PREFILL.replace(",pd_ratio", "").replace(",0.0806100217864923", "")[:-8],
+            r"line 3: num_total_tokens is '90'; accepted: the sum",
+            id="cut inside a checked number",
+        ),
+        pytest.param(MOONCAKE[:-20], "line 2: JSON cut short or malformed", id="cut JSON line"),
+        pytest.param(json.dumps(RUN, indent=1)[:-3], "JSON cut short", id="cut JSON object"),
+        pytest.param("[5, 9,", "JSON cut short or malformed", id="cut JSON array"),
+        pytest.param(gzip.compress(AZURE.encode())[:-9], "gzip data is cut short", id="cut gz"),
+        pytest.param(gzip.compress(AZURE.encode() * 99)[:60], "gzip data is cut", id="shorter gz"),
+        # wrong encoding
+        pytest.param(
+            AZURE.encode("utf-16"), "line 1: the encoding is UTF-16; accepted: UTF-8", id="UTF-16"
+        ),
+        pytest.param(AZURE.encode("utf-16-le"), "line 1: byte 0x00 is not text", id="UTF-16 bare"),
+        pytest.param(
+            BURST.replace("GPT-4", "Modèle").encode("latin-1"),
+            "line 3: byte 0xE8 is not text in UTF-8; accepted: UTF-8",
+            id="latin-1",
+        ),
+        # columns and keys
+        pytest.param(
+            "TIMESTAMP,ContextTokens\n2023-11-16 18:17:03,5\n",
+            r"column 'GeneratedTokens' is missing \(found: TIMESTAMP, ContextTokens\)",
+            id="missing column",
+        ),
+        pytest.param(
+            BURST.replace("Response tokens", "Answer"),
+            "column 'Response tokens' is miss",
+            id="missing column, burstgpt",
+        ),
+        pytest.param(
+            "a,b\n1,2\n",
+            "no known trace has the columns a, b; accepted:\n  azure",
+            id="unknown columns",
+        ),
+        pytest.param(
+            '{"a": 1}', "no known trace has the keys a; accepted:\n  azure", id="unknown keys"
+        ),
+        pytest.param('{"prompt": "Hi", "output_tokens": 5}', "carry no token counts", id="text"),
+        pytest.param(
+            '{"timestamp": 0, "input_length": 5}',
+            "key 'output_length' is missing",
+            id="missing key",
+        ),
+        pytest.param(
+            '{"request_throughput": 1.5}',
+            "key 'input_lens' is missing.*save-detailed",
+            id="no detail",
+        ),
+        pytest.param(
+            json.dumps(RUN | {"output_lens": [1]}),
+            "output_lens has 1 entries",
+            id="arrays of different length",
+        ),
+        pytest.param(
+            json.dumps(RUN | {"output_lens": 1}),
+            "output_lens is 1; accepted: an array",
+            id="no array",
+        ),
+        pytest.param(record() + "\n[5]\n", r"line 2: \[5\] is no object", id="no object"),
+        pytest.param(
+            record(ids="[1]") + '\n{"timestamp": 0, "input_length": 5, "output_length": 1}',
+            "line 2: key 'hash_ids' is missing",
+            id="ids vanish",
+        ),
+        pytest.param(
+            '{"timestamp": 0, "input_length": 5, "output_length": 1}\n' + record(),
+            "line 2: hash_ids is there and was not before",
+            id="ids appear",
+        ),
+        pytest.param(
+            "5\n9,3\n",
+            r"line 2: 2 fields in '9,3'; accepted: 1 \(one length\)",
+            id="two lengths on a line",
+        ),
+        pytest.param(
+            TOKENS + "1,2,3\n", "line 2: 3 fields in '1,2,3'; accepted: 2", id="too many fields"
+        ),
+        pytest.param(TOKENS + '1,"2\n', "line 2: not CSV", id="open quote"),
+        # counts in tables
+        *(
+            pytest.param(
+                TOKENS + f"5,1\n{value},1\n",
+                f"line 3: prompt_tokens is '{re.escape(value)}'; accepted: {COUNT}",
+                id=f"prompt {value}",
+            )
+            for value in (
+                "0",
+                "-3",
+                "2.5",
+                "many",
+                "1e3",
+                "nan",
+                "True",
+                str(2**63),
+                "9" * 400,
+                "1_0",
+                "0x10",
+                "٣",
+            )
+            if len(value) < 60
+        ),
+        pytest.param(
+            TOKENS + "9" * 400 + ",1\n", "line 2: prompt_tokens is '9999", id="400 digits"
+        ),
+        pytest.param(
+            TOKENS + ",1\n",
+            f"line 2: prompt_tokens is missing; accepted: {COUNT}",
+            id="missing value",
+        ),
+        pytest.param(
+            TOKENS + "5,-1\n",
+            "line 2: output_tokens is '-1'; accepted: a whole number from 0",
+            id="negative output",
+        ),
+        pytest.param(
+            TOKENS + f"{2**62},{2**62}\n",
+            f"line 2: the total .* at most {INT64_MAX}",
+            id="total beyond 64 bits",
+        ),
+        pytest.param("5\n0\n", f"line 2: length is '0'; accepted: {COUNT}", id="zero length"),
+        pytest.param("1O24\n5\n", "no known trace has the columns 1O24", id="letter in a length"),
+        pytest.param("nan\n5\n", "no known trace has the columns nan", id="nan is no header"),
+        pytest.param(
+            BURST.replace(",472,", ",0,"),
+            "line 2: Request tokens is '0'",
+            id="zero prompt that did not fail",
+        ),
+        # counts in JSON
+        *(
+            pytest.param(
+                record() + "\n" + record(i=value),
+                f"line 2: input_length is {shown}; accepted: {COUNT}",
+                id=f"JSON {value}",
+            )
+            for value, shown in (
+                ("0", "0"),
+                ("-3", "-3"),
+                ("2.5", "2.5"),
+                ('"5"', "'5'"),
+                ("true", "True"),
+                ("null", "missing"),
+                (str(2**63), str(2**63)),
+            )
+        ),
+        pytest.param(record(i="NaN"), "NaN is not a JSON number", id="JSON NaN"),
+        pytest.param(
+            record(o="-1"),
+            "output_length is -1; accepted: a whole number from 0",
+            id="JSON negative output",
+        ),
+        pytest.param(record(i=2**62, o=2**62), "output_length is .* at most", id="JSON total"),
+        pytest.param("[5, 0]", f"entry 1 is 0; accepted: {COUNT}", id="array zero"),
+        pytest.param("[5, true]", "entry 1 is True", id="array bool"),
+        pytest.param("[5, [6]]", r"entry 1 is \[6\]", id="array in array"),
+        pytest.param(
+            json.dumps(RUN | {"input_lens": [10, 20, 0]}),
+            r"input_lens\[2\] is 0;",
+            id="benchmark zero",
+        ),
+        # block ids
+        pytest.param(
+            record(i=513),
+            "hash_ids has 1 ids for 513 tokens; accepted: 2 ids, one per 512 tokens",
+            id="too few ids",
+        ),
+        pytest.param(
+            record(ids="[1, 2]"),
+            "hash_ids has 2 ids for 5 tokens; accepted: 1 ids",
+            id="too many ids",
+        ),
+        pytest.param(record(ids="[1.5]"), "hash_ids holds 1.5", id="fractional id"),
+        pytest.param(record(ids="[true]"), "hash_ids holds True", id="bool id"),
+        pytest.param(record(ids="7"), "hash_ids is 7; accepted: an array", id="ids no array"),
+        # times
+        pytest.param(
+            record(time=5) + "\n" + record(time=4),
+            "line 2: timestamp is 4; accepted: a time that is not before",
+            id="JSON time goes back",
+        ),
+        pytest.param(record(time='"now"'), "timestamp is 'now'; accepted: a time", id="JSON time"),
+        pytest.param(record(time="true"), "timestamp is True", id="JSON time bool"),
+        pytest.param(record(time="1e999"), "timestamp is inf", id="JSON time infinite"),
+        pytest.param(
+            AZURE.replace(":04.03", ":03.03"),
+            "line 3: TIMESTAMP is '2023-11-16 18:17:03."
+            "0319600'; accepted: a time that is not before",
+            id="time goes back",
+        ),
+        pytest.param(
+            AZURE.replace("11-16 18:17:04", "13-16 18:17:04"),
+            "line 3: TIMESTAMP is '2023-13-16 .* accepted: a date such as",
+            id="month 13",
+        ),
+        pytest.param(
+            AZURE.replace("0319600", "03196001234"),
+            "line 3: TIMESTAMP is",
+            id="more digits than a nanosecond",
+        ),
+        pytest.param(
+            AZURE.replace("2023-11-16 18:17:04.0319600", ""),
+            "line 3: TIMESTAMP is miss",
+            id="no time",
+        ),
+        pytest.param(
+            BURST.replace("118,", "inf,"),
+            "line 4: Timestamp is 'inf'; accepted: seconds",
+            id="infinite time",
+        ),
+    ],
+)
+def test_a_bad_file_is_one_clear_error(write: Any, content: str | bytes, message: str) -> None:
+    path = write(content)
+    with pytest.raises(LedgerError, match=message) as caught:
+        load_trace(path)
+    assert str(caught.value).startswith(str(path))
+    assert "accepted" in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="no such file; accepted: a trace file"):
+        load_trace(tmp_path / "absent.csv")
+    with pytest.raises(LedgerError, match="is a folder"):
+        load_trace(tmp_path)
+
+
+def test_a_format_can_be_forced(write: Any) -> None:
+    assert load_trace(write(json.dumps(RUN)), "vllm").n_requests == 2
+    assert load_trace(write(json.dumps(RUN)), "sglang").n_requests == 2
+    both = "prompt_tokens,output_tokens,num_prefill_tokens,num_decode_tokens\n1,2,3,4\n"
+    assert lists(load_trace(write(both), "prefill_decode"))[:2] == ([3], [4])
+    assert lists(load_trace(write(both), "tokens"))[:2] == ([1], [2])
+    with pytest.raises(LedgerError, match="column 'TIMESTAMP' is missing"):
+        load_trace(write(PREFILL), "azure")
+    with pytest.raises(LedgerError, match="JSON; accepted as azure"):
+        load_trace(write(MOONCAKE), "azure")
+    with pytest.raises(LedgerError, match="not JSON; accepted as qwen"):
+        load_trace(write(AZURE), "qwen")
+    with pytest.raises(LedgerError, match="3 columns; accepted as lengths"):
+        load_trace(write(AZURE), "lengths")
+    with pytest.raises(LedgerError, match="a JSON object; accepted as lengths"):
+        load_trace(write(MOONCAKE), "lengths")
+    with pytest.raises(LedgerError, match="a JSON array; accepted as benchmark"):
+        load_trace(write("[5]"), "benchmark")
+    with pytest.raises(LedgerError, match="format 'csv' is not known; accepted:\n  azure"):
+        load_trace(write(AZURE), "csv")
+
+
+# --------------------------------------------------------------------------- Trace
+
+
+def test_a_trace_owns_its_arrays() -> None:
+    prompt = np.array([5, 9])
+    trace = Trace(prompt, [1, 2], arrival_s=[3, 3.5])
+    prompt[0] = 99
+    assert trace.prompt_tokens.tolist() == [5, 9]
+    for array in (trace.prompt_tokens, trace.output_tokens, trace.arrival_s, trace.total_tokens):
+        assert array is not None
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    with pytest.raises(AttributeError):
+        trace.name = "other"  # type: ignore[misc]
+    assert (len(trace), trace.n_requests, trace.total_tokens.tolist()) == (2, 2, [6, 11])
+    assert prompt.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], []), "prompt_tokens is empty"),
+        (([5, 0], [1, 1]), r"prompt_tokens\[1\] is 0"),
+        (([5, -1], [1, 1]), r"prompt_tokens\[1\] is -1"),
+        (([5, 2.5], [1, 1]), r"prompt_tokens\[1\] is 2.5"),
+        (([5, "9"], [1, 1]), r"prompt_tokens\[1\] is '9'"),
+        (([5, None], [1, 1]), r"prompt_tokens\[1\] is missing"),
+        (([5, True], [1, 1]), r"prompt_tokens\[1\] is True"),
+        ((np.array([5.0, np.nan]), [1, 1]), r"prompt_tokens\[1\] is missing"),
+        (([5, 2**63], [1, 1]), rf"prompt_tokens\[1\] is {2**63}"),
+        (([5, 2**62], [1, 2**62]), r"prompt_tokens\[1\] \+ output_tokens\[1\] .* beyond 64 bits"),
+        (([5, 9], [1, -1]), r"output_tokens\[1\] is -1"),
+        (([5, 9], [1]), "output_tokens has 1 entries for 2 prompt_tokens"),
+        (([5, 9], [1, 1], [1]), "arrival_s has 1 entries for 2"),
+        (([5, 9], [1, 1], [2, 1]), r"arrival_s\[1\]: 1.0 is before 2.0"),
+        (([5, 9], [1, 1], [2, float("inf")]), r"arrival_s\[1\]: inf is not finite"),
+        (([5, 9], [1, 1], ["a", 1]), "arrival_s holds something that is not a number"),
+        (([5, 9], [1, 1], [[1, 2]]), "arrival_s has 2 dimensions"),
+        (([5, 9], [1, 1], None, [[1], [2]]), "page_ids need page_ids_size"),
+        (([5, 9], [1, 1], None, None, 4), "there are no page_ids"),
+        (([5, 9], [1, 1], None, [[1], [2]], 0), "page_ids_size is 0"),
+        (([5, 9], [1, 1], None, [[1, 2]], 4), "page_ids has 1 entries for 2"),
+        (([5, 9], [1, 1], None, [[1, 2], [1]], 4), r"page_ids\[1\] has 1 ids for .* 9 tokens"),
+        (([5, 9], [1, 1], None, [[1, 2], [1, 2, 2.5]], 4), r"page_ids\[1\]\[2\] is 2.5"),
+    ],
+)
+def test_a_bad_trace_names_the_field_and_the_value(arguments: Any, message: str) -> None:
+    with pytest.raises(LedgerError, match=message):
+        Trace(*arguments)
+
+
+def test_complete_pages_alone_are_ids_enough() -> None:
+    assert Trace([5, 9], [1, 1], None, [[1], [1, 2]], 4).page_ids == ((1,), (1, 2))
+
+
+# --------------------------------------------------------------------------- properties
+
+requests = st.lists(
+    st.tuples(
+        st.integers(1, 10**12), st.integers(0, 10**12), st.integers(0, 10**7), st.integers(0, 30)
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def _azure(rows: list[Any], milliseconds: list[int]) -> str:
+    start = datetime(2023, 11, 16, 23, 59, 58)
+    lines = (
+        f"{start + timedelta(milliseconds=ms):%Y-%m-%d %H:%M:%S.%f}0,{p},{o}"
+        for (p, o, *_), ms in zip(rows, milliseconds, strict=True)
+    )
+    return "\r\n".join(("TIMESTAMP,ContextTokens,GeneratedTokens", *lines))
+
+
+def _tokens(rows: list[Any], milliseconds: list[int]) -> str:
+    lines = (f"{p},{o},{ms / 1000!r}" for (p, o, *_), ms in zip(rows, milliseconds, strict=True))
+    return "\n".join(("prompt_tokens,output_tokens,arrival_s", *lines))
+
+
+def _mooncake(rows: list[Any], milliseconds: list[int]) -> str:
+    return "\n".join(
+        json.dumps({"timestamp": ms, "input_length": p, "output_length": o})
+        for (p, o, *_), ms in zip(rows, milliseconds, strict=True)
+    )
+
+
+def _benchmark(rows: list[Any], milliseconds: list[int]) -> str:
+    return json.dumps(
+        {
+            "input_lens": [p for p, *_ in rows],
+            "output_lens": [o for _, o, *_ in rows],
+            "start_times": [ms / 1000 for ms in milliseconds],
+            "errors": ["" for _ in rows],
+        }
+    )
+
+
+@given(requests, st.sampled_from([_azure, _tokens, _mooncake, _benchmark]), st.booleans())
+@settings(deadline=None)
+def test_what_was_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], form: Any, zipped: bool
+) -> None:
+    milliseconds = np.cumsum([gap for _, _, gap, _ in rows]).tolist()
+    data = form(rows, milliseconds).encode()
+    path = tmp_path_factory.mktemp("written") / "trace"
+    path.write_bytes(gzip.compress(data, 1) if zipped else data)
+    trace = load_trace(path)
+    assert trace.prompt_tokens.tolist() == [p for p, *_ in rows]
+    assert trace.output_tokens.tolist() == [o for _, o, *_ in rows]
+    assert trace.arrival_s is not None
+    assert trace.arrival_s.tolist() == [(ms - milliseconds[0]) / 1000 for ms in milliseconds]
+
+
+ODD = st.sampled_from(
+    [
+        "0", "-1", "+5", " 7", "7 ", "1.0", "1.5", "1e3", "", "nan", "NA", "True", "007", "1_0",
+        "--1", str(2**63 - 1), str(2**63), "inf", '"4"', "5,6", "٣", "0x10",
+        "1 2", "\t3", ".5", "5.",
+    ]
+)  # fmt: skip
+DATES = st.sampled_from(
+    [
+        "2023-11-16 18:17:03.9799600", "2023-11-16 18:17:03", "2023-11-16T18:17:03.5Z",
+        "2023-11-16 18:17:03+0530", "2023-11-16 18:17:03.1234567891", "2023-11-16 24:00:00",
+        "20231116T181703.000000", "2023-11-16 18:17:60", "2023-11-16", "2999-11-16 18:17:03.5",
+        "1677-01-01 00:00:00", "", "nan", "NaT", "now", "2023-W46-4T18:17:03.0",
+    ]
+)  # fmt: skip
+SMALL = st.integers(1, 99).map(str)
+
+
+@pytest.mark.parametrize("name", ["tokens", "azure", "burstgpt", "prefill_decode"])
+@given(data=st.data())
+@settings(deadline=None, max_examples=300)
+def test_the_fast_reader_takes_nothing_that_the_careful_one_refuses(
+    name: str, data: st.DataObject
+) -> None:
+    table = TABLES[name]
+    columns = [c for c in (table.time, table.prompt, table.output) if c is not None]
+    time = DATES if table.time_is_date else st.one_of(SMALL, ODD)
+    row = st.tuples(time, st.one_of(SMALL, ODD), st.one_of(SMALL, ODD)).map(",".join)
+    rows = data.draw(st.lists(row, min_size=1, max_size=3))
+    block = Block(1, ("\n".join(rows) + data.draw(st.sampled_from(["", "\n", "\n\n"]))).encode())
+    reader = _TableReader(Path("trace"), table, columns, has_header=True)
+    fast = reader._fast(block)
+    if fast is None:
+        return
+    careful = reader._row_by_row(block)  # raises where it refuses
+    for one, other in zip(fast, careful, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.tolist() == other.tolist()
+
+
+# --------------------------------------------------------------------------- neighbours
+
+prefixes = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=6), min_size=1, max_size=14)
+
+
+def _brute(page_ids: list[list[int]], window: int, skip: set[int], how: str) -> tuple[int, int]:
+    kept = [[i for i in ids if i not in skip] for ids in page_ids]
+    logical = sum(map(len, kept))
+    if how == "groups":
+        groups = [kept[k : k + window] for k in range(0, len(kept), window)]
+        return logical, sum(sum(map(len, g)) - len(set().union(*g)) for g in groups)
+    ahead = [set().union(*kept[max(0, r - window + 1) : r], []) for r in range(len(kept))]
+    return logical, sum(i in seen for ids, seen in zip(kept, ahead, strict=True) for i in ids)
+
+
+@given(
+    prefixes,
+    st.integers(1, 20),
+    st.sets(st.integers(0, 12), max_size=2),
+    st.sampled_from(["groups", "sliding"]),
+)
+@settings(deadline=None)
+def test_neighbours_share_what_counting_by_hand_finds(
+    page_ids: list[list[int]], window: int, skip: set[int], how: Any
+) -> None:
+    found = neighbour_sharing(page_ids, window, skip=skip, how=how)
+    assert found == (window, *_brute(page_ids, window, skip, how))
+    assert sharing_by_window(page_ids, [window, 1], skip=skip, how=how)[0] == found
+
+
+@given(prefixes)
+def test_the_whole_trace_is_one_group(page_ids: list[list[int]]) -> None:
+    whole = len(page_ids)
+    groups = neighbour_sharing(page_ids, whole)
+    assert groups == neighbour_sharing(page_ids, whole, how="sliding")
+    assert neighbour_sharing(page_ids, 1).shared_blocks == 0
+
+
+def test_neighbours_refuse_what_is_no_window_or_no_chain() -> None:
+    for window in (0, -1, 2.5, True, "2"):
+        with pytest.raises(LedgerError, match=r"window is .* at least 1"):
+            neighbour_sharing([[1]], window)  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match=r"page_ids\[1\] holds an id twice"):
+        neighbour_sharing([[1], [2, 2]], 2)
+    with pytest.raises(LedgerError, match="how is 'tiles'; accepted: 'groups', 'sliding'"):
+        neighbour_sharing([[1]], 2, how="tiles")  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------------------- the raw traces
+
+
+def test_azure_times_are_exact_to_the_last_digit(raw_traces: Path) -> None:
+    path = raw_traces / "azure_conv_2023.csv"
+    with path.open(newline="") as file:
+        stamps = [row["TIMESTAMP"] for row in csv.DictReader(file)]
+
+    def ticks(stamp: str) -> int:  # of 100 ns, since midnight of the first day
+        day, clock = stamp.split()
+        hours, minutes, seconds = clock.split(":")
+        whole, digits = seconds.split(".")
+        assert len(digits) == 7
+        days = (datetime.fromisoformat(day) - datetime(2023, 11, 16)).days
+        return (((days * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(whole)) * 10**7 + int(
+            digits
+        )
+
+    expected = [(ticks(stamp) - ticks(stamps[0])) / 10**7 for stamp in stamps]
+    arrival = load_trace(path).arrival_s
+    assert arrival is not None
+    assert arrival.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "output"),
+    [
+        ("azure_code_2023.csv", "ContextTokens", "GeneratedTokens"),
+        ("azure_conv_2023.csv", "ContextTokens", "GeneratedTokens"),
+        ("mooncake_conversation.jsonl", "input_length", "output_length"),
+        ("mooncake_synthetic.jsonl", "input_length", "output_length"),
+        ("sharegpt_8k.csv", "num_prefill_tokens", "num_decode_tokens"),
+        ("arxiv_summarization_v2.csv", "num_prefill_tokens", "num_decode_tokens"),
+        ("bwb_v2.csv", "num_prefill_tokens", "num_decode_tokens"),
+    ],
+)
+def test_the_raw_traces_are_read_whole(
+    raw_traces: Path, name: str, prompt: str, output: str
+) -> None:
+    with (raw_traces / name).open(newline="") as file:
+        lines = csv.DictReader(file) if name.endswith(".csv") else map(json.loads, file)
+        rows = [(int(row[prompt]), int(row[output])) for row in lines]
+    trace = load_trace(raw_traces / name)
+    assert lists(trace)[:2] == ([p for p, _ in rows], [o for _, o in rows])
+
+
+def test_the_long_way_round_agrees(raw_traces: Path, write: Any) -> None:
+    quoted = (raw_traces / "azure_code_2023.csv").read_text().replace(",4808,", ',"4808",', 1)
+    expected = load_trace(raw_traces / "azure_code_2023.csv")
+    assert lists(load_trace(write(quoted))) == lists(expected)
+
+
+def test_every_format_is_listed_once() -> None:
+    assert set(TABLES) <= set(TRACE_FORMATS)
