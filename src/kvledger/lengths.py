@@ -449,8 +449,8 @@ def _raw_array(lengths: LengthsLike, name: str) -> npt.NDArray[Any]:
         raise LedgerError(f"{name} has shape {array.shape}; one whole number a request is accepted")
     if not array.size:
         return np.empty(0, dtype=np.int64)
-    if array.dtype.kind == "f" and isinstance(lengths, list | tuple):
-        return np.array(lengths, dtype=object)  # exact: no rounding through a float
+    if array.dtype.kind not in "iu" and isinstance(lengths, list | tuple):
+        return np.array(lengths, dtype=object)  # exact: one odd value must not change the others
     return array
 
 
@@ -470,4 +470,6 @@ def shown(value: object) -> str:
         text = repr(value.item() if isinstance(value, np.generic) else value)
     except ValueError:  # Python prints no integer of more than some thousands of digits
         text = "a number of more digits than Python prints"
+    if text in ("<NA>", "NaT"):  # pandas' own missing values
+        return "missing"
     return text if len(text) <= 60 else text[:57] + "..."

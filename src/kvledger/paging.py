@@ -24,8 +24,11 @@ from kvledger.lengths import (
     whole_page_sizes,
 )
 
-# Above this longest length the survival table below is not built.
-_DENSE_LIMIT = 1 << 24
+# The survival table below has an entry for every length up to the longest. It is built up to
+# this length, or up to so many entries for each different length; else dividing is faster.
+_DENSE_LIMIT = 1 << 16
+_DENSE_FACTOR = 64
+_DISTRIBUTION_LIMIT = 1 << 24
 
 
 class SlackDistribution(NamedTuple):
@@ -91,7 +94,7 @@ def page_counts(lengths: LengthsLike, page_sizes: Iterable[int]) -> dict[int, in
     sizes = whole_page_sizes(page_sizes)
     table = as_lengths(lengths)
     longest = table.max_tokens
-    if longest > max(_DENSE_LIMIT, 64 * table.tokens.size):
+    if longest > max(_DENSE_LIMIT, _DENSE_FACTOR * table.tokens.size):
         pages_each = (-(-table.tokens // p) for p in sizes)
         return {
             p: exact_dot(pages, table.requests, "pages")
@@ -179,9 +182,10 @@ def tail_slack_distribution(lengths: LengthsLike, page_size: int) -> SlackDistri
     """
     page_size = whole_page_size(page_size)
     table = as_lengths(lengths)
-    if page_size > _DENSE_LIMIT:
+    if page_size > _DISTRIBUTION_LIMIT:
         raise LedgerError(
-            f"page_size is {page_size}; a distribution is given up to {_DENSE_LIMIT} slots a page"
+            f"page_size is {page_size}; a distribution is given up to {_DISTRIBUTION_LIMIT} "
+            "slots a page"
         )
     requests = np.zeros(page_size, dtype=np.int64)
     np.add.at(requests, -table.tokens % page_size, table.requests)
