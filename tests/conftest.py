@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
 
 from kvledger.book.build import Place, digest_of, input_files, is_current
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURE = Path(__file__).resolve().parent / "build_fixture"
+
+# Tests run side by side on busy machines: how long one example takes says nothing.
+settings.register_profile("kvledger", deadline=None)
+settings.load_profile("kvledger")
 
 # The small book is run by test_build.py; its notebooks have no outputs to compare.
 collect_ignore_glob = ["build_fixture/*"]
