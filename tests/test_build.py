@@ -211,6 +211,7 @@ def test_every_warning_fails(book: Book) -> None:
     for name, (_, message) in WARNINGS.items():
         lines = [line for line in said.splitlines() if message in line]
         assert any("WARNING" in line for line in lines), (name, said)
+    assert "chapters/start.ipynb, cell 1, line 1: WARNING" in said
 
 
 def test_one_warning_fails_and_goes_on_failing(book: Book) -> None:

@@ -16,6 +16,7 @@ import contextlib
 import datetime as dt
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
@@ -559,21 +560,24 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     # Without it, a build that is broken off starts afresh: half a memory hides warnings.
     state_file.unlink(missing_ok=True)
     os.environ[FIGURES_VARIABLE] = str(cache_folder(root) / "figures")
+    warnings = io.StringIO()
     try:
-        result = build_sphinx(
-            str(root),
-            str(stage / "html"),
-            noconfig=True,
-            path_config=str(root / "_config.yml"),
-            confoverrides={
-                "external_toc_path": (root / "_toc.yml").as_posix(),
-                "latex_individualpages": False,
-            },
-            doctreedir=str(stage / "doctrees"),
-            warningiserror=True,
-            keep_going=True,
-            quiet=True,
-        )
+        with contextlib.redirect_stderr(warnings):
+            result = build_sphinx(
+                str(root),
+                str(stage / "html"),
+                noconfig=True,
+                path_config=str(root / "_config.yml"),
+                confoverrides={
+                    "external_toc_path": (root / "_toc.yml").as_posix(),
+                    "latex_individualpages": False,
+                },
+                doctreedir=str(stage / "doctrees"),
+                warningiserror=True,
+                keep_going=True,
+                quiet=True,
+            )
+        print(readable(warnings.getvalue(), root), end="", file=sys.stderr, flush=True)
         reports = sorted((stage / "html" / "reports").rglob("*.err.log"))
         if isinstance(result, BaseException):
             raise BuildError(f"Sphinx failed: {type(result).__name__}: {result}")
@@ -597,6 +601,32 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     (stage / "html" / STAMP).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     state_file.write_text(state, encoding="utf-8")
     swap_in(stage / "html", place.html)
+
+
+def readable(warnings: str, root: Path) -> str:
+    """Return Sphinx's warnings as a person finds their places.
+
+    MyST-NB counts ten thousand lines a cell; colours are for terminals.
+
+    Parameters
+    ----------
+    warnings : str
+        What Sphinx wrote.
+    root : Path
+        The book's folder, which is left out of paths.
+
+    Examples
+    --------
+    >>> readable("/book/chapters/paging.ipynb:140002: WARNING: ...", Path("/book"))
+    'chapters/paging.ipynb, cell 14, line 1: WARNING: ...'
+    """
+
+    def place(match: re.Match[str]) -> str:
+        cell, line = divmod(int(match[1]), 10_000)
+        return f".ipynb, cell {cell}, line {max(line - 1, 1)}:" if cell else match[0]
+
+    text = re.sub(r"\x1b\[[0-9;]*m", "", warnings).replace(f"{root}{os.sep}", "")
+    return re.sub(r"\.ipynb:(\d+):", place, text)
 
 
 def _title(root: Path) -> str:

@@ -421,10 +421,13 @@ def _nothing(self: Any, node: nodes.Node) -> None:
     """Close a node that was written whole when it was opened."""
 
 
-def _copy_figures(app: Sphinx, error: Exception | None) -> None:
+def _finish(app: Sphinx, error: Exception | None) -> None:
     """Put the files of every figure at ``figures/<id>.<ext>`` of the site."""
     if error is not None or app.builder is None or app.builder.format != "html":
         return
+    # The theme leaves pieces of its templates there, which are no pages.
+    for path in (Path(app.outdir) / "_static").glob("*webpack-macros.html"):
+        path.unlink()
     target = Path(app.outdir) / "figures"
     shutil.rmtree(target, ignore_errors=True)
     for figure_id in sorted({i for ids in _figures_of(app.env).values() for i in ids}):
@@ -616,7 +619,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-merge-info", _merge_figures)
     app.connect("env-updated", _write_all)
     app.connect("html-page-context", _page_context, priority=900)
-    app.connect("build-finished", _copy_figures)
+    app.connect("build-finished", _finish, priority=900)
     return {
         "version": __version__,
         "env_version": 1,
