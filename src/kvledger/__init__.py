@@ -25,17 +25,37 @@ from kvledger.paging import (
     tail_slack_distribution,
 )
 from kvledger.reservation import contiguous, next_power_of_two
-from kvledger.sharing import Image, PageContext, shared, shared_page_ids, shared_pages
+from kvledger.sharing import (
+    Image,
+    PageContext,
+    shared,
+    shared_page_ids,
+    shared_pages,
+    spared_slots,
+)
+from kvledger.traces import (
+    TRACE_NAMES,
+    LengthMarginals,
+    Trace,
+    load_blocks,
+    load_lengths,
+    load_trace,
+)
+from kvledger.windows import NeighbourSharing, neighbour_sharing
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "TRACE_NAMES",
     "Image",
     "Ledger",
     "LedgerError",
+    "LengthMarginals",
     "LengthTable",
     "Model",
+    "NeighbourSharing",
     "PageContext",
+    "Trace",
     "best_page_size",
     "bytes_from_slots",
     "c_for_page_size",
@@ -47,9 +67,13 @@ __all__ = [
     "expected_tail_slack",
     "growth_tail_slack",
     "kv_bytes_per_token",
+    "load_blocks",
+    "load_lengths",
     "load_models",
+    "load_trace",
     "mean_tail_slack",
     "near_best",
+    "neighbour_sharing",
     "next_power_of_two",
     "page_counts",
     "paged",
@@ -58,5 +82,6 @@ __all__ = [
     "shared_page_ids",
     "shared_pages",
     "slots_from_bytes",
+    "spared_slots",
     "tail_slack_distribution",
 ]

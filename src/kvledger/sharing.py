@@ -269,6 +269,33 @@ def shared_page_ids(
     return _shared_ledger(array, np.ones_like(array), found, page_size)
 
 
+def spared_slots(before: Ledger, after: Ledger) -> int:
+    """Return how many slots sharing spares: the same tokens held in fewer.
+
+    Raises
+    ------
+    LedgerError
+        If the ledgers are not of the same logical tokens, or the second holds more.
+
+    Examples
+    --------
+    >>> from kvledger.paging import paged
+    >>> spared_slots(paged([20, 23], 4), shared([20, 23], 4, prefix=8))
+    8
+    """
+    if before.logical_tokens != after.logical_tokens:
+        raise LedgerError(
+            f"{before.logical_tokens} and {after.logical_tokens} logical tokens; "
+            "slots are spared between two ledgers of the same tokens"
+        )
+    if after.allocated_slots > before.allocated_slots:
+        raise LedgerError(
+            f"{after.allocated_slots} slots after and {before.allocated_slots} before; "
+            "sharing never takes more"
+        )
+    return before.allocated_slots - after.allocated_slots
+
+
 def _hits(
     chains: Sequence[Sequence[Hashable]],
     lengths: IntArray,
