@@ -9,7 +9,6 @@ import shutil
 import tomllib
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from rawtraces import raw_folder
 
 import kvledger as kv
+from kvledger import derive
 from kvledger.derive import (
     WINDOWS,
     blocks_table,
@@ -309,75 +309,101 @@ def test_raw_files_may_have_their_publishers_names(raw_traces: Path, tmp_path: P
     assert len(derive_tables(raw, tmp_path / "out")) == len(DERIVED)
 
 
-def copy_of(raw_traces: Path, tmp_path: Path) -> Path:
-    raw = tmp_path / "raw"
-    shutil.copytree(raw_traces, raw)
-    for path in (raw, *raw.rglob("*")):
-        path.chmod(0o755)
-    return raw
-
-
-def test_another_raw_file_is_refused_and_nothing_written(raw_traces: Path, tmp_path: Path) -> None:
-    raw, out = copy_of(raw_traces, tmp_path), tmp_path / "out"
-    path = raw / "bwb_v2.csv"
-    path.write_bytes(path.read_bytes() + b"1,1,2,1.0\n")
-    with pytest.raises(LedgerError, match=r"bwb_v2\.csv: SHA-256 [0-9a-f]{64}; accepted: 389419d2"):
-        derive_tables(raw, out, update_manifest=True)
-    path.unlink()
-    with pytest.raises(LedgerError, match=r"no raw file bwb_v2\.csv or bwb_stats.*etalon at 10102"):
-        derive_tables(raw, out)
-    assert not out.exists()
-
-
-def test_another_table_is_refused_or_put_into_the_manifest(
-    raw_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def shifted(trace: Trace) -> pd.DataFrame:
-        return lengths_table(trace).assign(tokens=lambda frame: frame.tokens + 1)
-
-    monkeypatch.setitem(kv_derive_tables(), ".lengths.csv", shifted)
-    out = tmp_path / "out"
-    with pytest.raises(LedgerError, match=r"azure_code_2023.* the table derived now has SHA-256"):
-        derive_tables(raw_traces, out)
-    assert not out.exists()
-    derive_tables(raw_traces, out, update_manifest=True)
-    entries = {entry["path"]: entry for entry in load_manifest(out)}
-    assert {path: entry["sha256"] for path, entry in entries.items() if path in DERIVED} == {
-        path: sha256(out / path) for path in DERIVED
-    }
-    unchanged = {path: entry | {"sha256": ""} for path, entry in entries.items()}
-    assert unchanged == {path: entry | {"sha256": ""} for path, entry in ENTRIES.items()}
-
-
-def kv_derive_tables() -> dict[str, Any]:
-    from kvledger import derive
-
-    return derive._TABLES
-
-
 def test_the_manifest_is_written_as_it_is_committed(raw_traces: Path, tmp_path: Path) -> None:
     derive_tables(raw_traces, tmp_path, update_manifest=True)
     assert (tmp_path / "manifest.toml").read_bytes() == (DATA / "manifest.toml").read_bytes()
 
 
-def test_a_failed_write_leaves_the_old_tables(
-    raw_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of two raw files made up here, and a manifest that means them."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "lengths.csv").write_text("prompt_tokens,output_tokens\n5,1\n9,0\n5,4\n")
+    (raw / "ids.jsonl").write_text(
+        '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}\n'
+        '{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [0]}\n'
+    )
+    tables = {"traces/lengths.lengths.csv": "lengths.csv", "traces/ids.blocks.csv": "ids.jsonl"}
+    entries = [
+        {
+            "path": path, "kind": "derived", "source": "here", "source_path": "data/" + file,
+            "source_commit": "now", "raw_file": file, "raw_sha256": sha256(raw / file),
+            "sha256": "",
+        }
+        for path, file in tables.items()
+    ]  # fmt: skip
+    monkeypatch.setattr(derive, "load_manifest", lambda: [dict(entry) for entry in entries])
+    derive_tables(raw, tmp_path / "first", update_manifest=True)
+    entries[:] = load_manifest(tmp_path / "first")
+    return raw
+
+
+def test_small_tables_by_hand(small: Path, tmp_path: Path) -> None:
+    derive_tables(small, tmp_path / "out")
+    first = tree(tmp_path / "first")
+    assert tree(tmp_path / "out") == {k: v for k, v in first.items() if k != "manifest.toml"}
+    assert first["traces/lengths.lengths.csv"] == (b"tokens,prompts,totals\n5,2,0\n6,0,1\n9,1,2\n")
+    lines = first["traces/ids.blocks.csv"].decode().splitlines()
+    assert lines[:4] == [
+        "window_requests,how,blocks,preamble,logical_blocks,shared_blocks",
+        "1,groups,all,with,3,0",
+        "2,groups,all,with,3,1",
+        "1,groups,all,without,1,0",
+    ]
+    assert "2,sliding,complete,with,2,1" in lines
+
+
+def test_another_raw_file_is_refused_and_nothing_written(small: Path, tmp_path: Path) -> None:
+    out, path = tmp_path / "out", small / "ids.jsonl"
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(
+        LedgerError, match=r"ids\.jsonl: SHA-256 [0-9a-f]{64}; accepted: [0-9a-f]{64}"
+    ):
+        derive_tables(small, out, update_manifest=True)
+    path.unlink()
+    with pytest.raises(LedgerError, match=r"no raw file ids\.jsonl .* from here at now"):
+        derive_tables(small, out)
+    assert not out.exists()
+
+
+def test_another_table_is_refused_or_put_into_the_manifest(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = tmp_path / "traces" / "bwb_v2.lengths.csv"
-    old.parent.mkdir()
+    def shifted(trace: Trace) -> pd.DataFrame:
+        return lengths_table(trace).assign(tokens=lambda frame: frame.tokens + 1)
+
+    monkeypatch.setitem(derive._TABLES, ".lengths.csv", shifted)
+    out = tmp_path / "out"
+    with pytest.raises(LedgerError, match=r"lengths\.csv: the table derived now has SHA-256"):
+        derive_tables(small, out)
+    assert not out.exists()
+    derive_tables(small, out, update_manifest=True)
+    entries = load_manifest(out)
+    assert [e["sha256"] for e in entries] == [sha256(out / e["path"]) for e in entries]
+    assert [e | {"sha256": ""} for e in entries] == [
+        e | {"sha256": ""} for e in load_manifest(tmp_path / "first")
+    ]
+
+
+def test_a_failed_write_leaves_the_old_tables(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    old = out / "traces" / "lengths.lengths.csv"
+    old.parent.mkdir(parents=True)
     old.write_text("old")
     write_bytes = Path.write_bytes
-    count = iter(range(100))
 
     def failing(self: Path, data: bytes) -> int:
-        if next(count) == len(DERIVED) - 1:
+        if self.name == "ids.blocks.csv":  # the last of the files
             raise OSError(28, "No space left on device")
         return write_bytes(self, data)
 
     monkeypatch.setattr(Path, "write_bytes", failing)
     with pytest.raises(LedgerError, match=r"cannot be written .*No space left.*accepted"):
-        derive_tables(raw_traces, tmp_path)
-    assert tree(tmp_path) == {"traces/bwb_v2.lengths.csv": b"old"}
+        derive_tables(small, out)
+    assert tree(out) == {"traces/lengths.lengths.csv": b"old"}
 
 
 # --------------------------------------------------------------------------- facts
