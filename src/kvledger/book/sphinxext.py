@@ -593,6 +593,15 @@ def _configure(app: Sphinx, config: Config) -> None:
     cast(Any, config).html_math_renderer = "kvledger"
     # Without a mode each first visit is an error in the browser's console.
     cast(Any, config).html_context.setdefault("default_mode", "auto")
+    if "sphinx.ext.autodoc" in app.extensions:
+        app.connect("autodoc-skip-member", _skip_alias)
+
+
+def _skip_alias(
+    app: Sphinx, what: str, name: str, member: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out "Alias for field number 0": a type's own description says what a field is."""
+    return True if type(member).__name__ == "_tuplegetter" else None
 
 
 def _write_all(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
