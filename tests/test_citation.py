@@ -1,0 +1,103 @@
+"""The citation file is valid, and agrees with the package and the licences."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import hashlib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+import kvledger as kv
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = Path(__file__).resolve().parent / "data" / "cff-schema-1.2.0.json"
+SCHEMA_SHA256 = "0b8d22140da702d766df318dcff3a91af2f39521298dcf36d76315fd99cc169b"
+
+
+def as_json(value: Any) -> Any:
+    """Turn YAML's dates into the texts that the schema means."""
+    if isinstance(value, dict):
+        return {key: as_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_json(each) for each in value]
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+@pytest.fixture(scope="module")
+def citation() -> dict[str, Any]:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = as_json(yaml.safe_load(text))
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft7Validator.check_schema(schema)
+    return jsonschema.Draft7Validator(schema, format_checker=jsonschema.FormatChecker())
+
+
+def errors(validator: Any, citation: dict[str, Any]) -> list[str]:
+    return [error.message for error in validator.iter_errors(citation)]
+
+
+def test_the_schema_is_the_published_one() -> None:
+    assert hashlib.sha256(SCHEMA.read_bytes()).hexdigest() == SCHEMA_SHA256
+
+
+def test_the_citation_is_valid(validator: Any, citation: dict[str, Any]) -> None:
+    assert errors(validator, citation) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cff-version", "1.1.0"),
+        ("license", "BSD 3-Clause"),
+        ("date-released", "29 November"),
+        ("authors", []),
+        ("type", "book"),
+        ("doi", "not-a-doi"),
+        ("release-date", "2026-11-29"),
+    ],
+)
+def test_an_invalid_citation_is_noticed(
+    validator: Any, citation: dict[str, Any], field: str, value: Any
+) -> None:
+    broken = copy.deepcopy(citation) | {field: value}
+    assert errors(validator, broken)
+
+
+@pytest.mark.parametrize("field", ["authors", "cff-version", "message", "title"])
+def test_a_missing_field_is_noticed(validator: Any, citation: dict[str, Any], field: str) -> None:
+    broken = {key: value for key, value in citation.items() if key != field}
+    assert errors(validator, broken)
+
+
+def test_it_cites_this_version_under_this_licence(citation: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["title"] == project["name"]
+    assert citation["version"] == project["version"] == kv.__version__
+    assert citation["license"] == project["license"]
+    assert [a["name"] for a in citation["authors"]] == [a["name"] for a in project["authors"]]
+
+
+def test_nothing_in_it_is_invented(citation: dict[str, Any]) -> None:
+    """There is no DOI and no public address yet: none is given."""
+    assert not {"doi", "identifiers", "url", "repository", "repository-code"} & set(citation)
+
+
+def test_the_licences_are_the_ones_named() -> None:
+    code = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert code.startswith("BSD 3-Clause License\n\nCopyright (c) 2026, kvledger contributors\n")
+    assert len(re.findall(r"^\d\. ", code, flags=re.MULTILINE)) == 3
+    text = (ROOT / "LICENSE-text").read_text(encoding="utf-8")
+    assert "https://creativecommons.org/licenses/by/4.0/" in text
