@@ -1,0 +1,64 @@
+"""Measure the project's speed bars: prints them, and writes them to a file.
+
+    python benchmarks/run.py                  accounting; writes data/benchmarks.json
+    python benchmarks/run.py --book           the book's build as well (some minutes)
+    python benchmarks/run.py --quick          small inputs, prints only
+
+Everything is a ratio of two things measured in turn in one run, or a time with a bar of its own.
+The exit status is 1 if a bar is missed (not with --quick: the bars are for the full size).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import accounting
+import book
+from records import Record, merged, write
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def line(each: Record) -> str:
+    """Return one record as a line of the printed table."""
+    verdict = "met" if each.met else "MISSED"
+    unit = " s" if each.quantity == "seconds" else " x"
+    spread = f"{each.least:g} to {each.greatest:g}, {each.repetitions} repetitions"
+    return f"{each.name:34} {each.median:9.4g}{unit}  bar {each.bar:7} {verdict:7} ({spread})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks asked for; the file is written once all have finished."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small inputs, few repetitions")
+    parser.add_argument("--book", action="store_true", help="measure the book's build as well")
+    parser.add_argument("--only-book", action="store_true", help="measure the book's build alone")
+    parser.add_argument("--output", type=Path, help="file to write (quick: none if not given)")
+    options = parser.parse_args(arguments)
+
+    parts: list[Callable[..., list[Record]]] = []
+    if not options.only_book:
+        parts += [accounting.ten_page_sizes, accounting.memory, accounting.trace_envelopes]
+    if options.book or options.only_book:
+        parts.append(book.builds)
+    records: list[Record] = []
+    for part in parts:
+        for each in part(quick=options.quick):
+            records.append(each)
+            print(line(each), flush=True)
+
+    output = options.output
+    if output is None and not options.quick:
+        output = ROOT / "data" / "benchmarks.json"
+    if output is not None:
+        write(output, merged(output, records))
+        print(f"written: {output.name}")
+    return 0 if options.quick or all(each.met for each in records) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,192 @@
+"""The speed records state their bars and are whole; how fast a machine is, no test asserts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "benchmarks"
+RECORDS = ROOT / "data" / "benchmarks.json"
+
+SCHEMA = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [
+            "name",
+            "what",
+            "baseline",
+            "quantity",
+            "median",
+            "least",
+            "greatest",
+            "bar",
+            "met",
+            "repetitions",
+            "environment",
+            "date",
+        ],
+        "properties": {
+            "name": {"type": "string", "pattern": "^[a-z0-9_]+([.][a-z0-9_]+)+$"},
+            "what": {"type": "string", "minLength": 10},
+            "baseline": {"type": "string", "minLength": 10},
+            "quantity": {"enum": ["ratio", "seconds"]},
+            "median": {"type": "number", "exclusiveMinimum": 0},
+            "least": {"type": "number", "exclusiveMinimum": 0},
+            "greatest": {"type": "number", "exclusiveMinimum": 0},
+            "bar": {"type": "string", "pattern": "^(>=|<=|<) [0-9.]+$"},
+            "met": {"type": "boolean"},
+            "repetitions": {"type": "integer", "minimum": 1},
+            "environment": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["python", "numpy", "system", "machine", "cores"],
+                "properties": {
+                    "python": {"type": "string", "pattern": "^3[.][0-9]+[.][0-9]+"},
+                    "numpy": {"type": "string", "pattern": "^[0-9]+[.][0-9]+"},
+                    "system": {"type": "string"},
+                    "machine": {"type": "string"},
+                    "cores": {"type": "integer", "minimum": 1},
+                },
+            },
+            "date": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
+        },
+    },
+}
+
+# The bars of the project. A record may not lower its own.
+BARS = {
+    "page_sizes.uniform": ">= 10",
+    "page_sizes.lognormal": ">= 10",
+    "memory.10_page_sizes": "<= 1.1",
+    "memory.100_page_sizes": "<= 1.1",
+    "envelope.mooncake_conversation": "< 1",
+    "envelope.mooncake_conversation.speed": ">= 10",
+    "envelope.azure_conv_2023": "< 1",
+    "envelope.azure_conv_2023.speed": ">= 10",
+}
+BOOK_BARS = {"book.first_build": "<= 1", "book.prose_only": "< 0.25", "book.unchanged": "< 5"}
+
+
+def check(records: list[dict[str, Any]]) -> None:
+    jsonschema.Draft7Validator(SCHEMA).validate(records)
+    assert len({each["name"] for each in records}) == len(records)
+    for each in records:
+        assert each["least"] <= each["median"] <= each["greatest"]
+        assert each["bar"] == (BARS | BOOK_BARS)[each["name"]]
+        comparison, limit = each["bar"].split()
+        passes = {
+            ">=": each["median"] >= float(limit),
+            "<=": each["median"] <= float(limit),
+            "<": each["median"] < float(limit),
+        }
+        assert each["met"] == passes[comparison]
+        dt.date.fromisoformat(each["date"])
+    text = json.dumps(records)
+    assert not re.search(r"(/home|/root|/tmp|/work|/usr|[A-Z]:\\\\)", text)
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[dict[str, ModuleType]]:
+    """The benchmark's own modules, imported as its command does."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield {name: importlib.import_module(name) for name in ("records", "accounting")}
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+def test_the_committed_records_are_whole_and_state_the_projects_bars() -> None:
+    records = json.loads(RECORDS.read_text(encoding="utf-8"))
+    check(records)
+    assert {each["name"] for each in records} >= set(BARS)
+
+
+def test_the_command_writes_such_records(tmp_path: Path) -> None:
+    output = tmp_path / "benchmarks.json"
+    output.write_text('[{"name": "book.unchanged"}]', encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, FOLDER / "run.py", "--quick", "--output", output],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *measured = json.loads(output.read_text(encoding="utf-8"))
+    assert first == {"name": "book.unchanged"}  # not measured this time: kept as it was
+    check(measured)
+    assert {each["name"] for each in measured} == set(BARS)
+    for name in BARS:
+        assert name in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["benchmarks.json"]
+
+
+def test_a_quick_run_without_an_output_leaves_the_records_alone(modules: Any) -> None:
+    before = RECORDS.read_bytes()
+    subprocess.run(
+        [sys.executable, FOLDER / "run.py", "--quick"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        check=True,
+    )
+    assert RECORDS.read_bytes() == before
+
+
+def test_a_write_that_fails_leaves_the_old_file(modules: Any, tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.json"
+    path.write_text("old", encoding="utf-8")
+    with pytest.raises(TypeError):
+        modules["records"].write(path, [{"name": object()}])
+    with pytest.raises(UnicodeEncodeError):
+        modules["records"].write(path, [{"name": "\ud800"}])
+    assert path.read_text(encoding="utf-8") == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["benchmarks.json"]
+
+
+@pytest.mark.parametrize(
+    ("bar", "values", "met"),
+    [
+        (">= 10", [9.0, 10.0, 11.0], True),
+        (">= 10", [9.0, 9.9, 30.0], False),
+        ("<= 1", [0.5, 1.0, 2.0], True),
+        ("<= 1", [0.5, 1.1, 2.0], False),
+        ("< 5", [4.9], True),
+        ("< 5", [5.0], False),
+    ],
+)
+def test_the_median_decides_whether_a_bar_is_met(
+    modules: Any, bar: str, values: list[float], met: bool
+) -> None:
+    made = modules["records"].record(
+        "a.b", what="what", baseline="baseline", quantity="ratio", values=values, bar=bar
+    )
+    assert made.met is met
+    assert (made.least, made.greatest, made.repetitions) == (
+        min(values),
+        max(values),
+        len(values),
+    )
+
+
+def test_the_plain_ways_are_right_on_the_articles_example(modules: Any) -> None:
+    accounting = modules["accounting"]
+    lengths = accounting.np.array([5, 9, 17])
+    assert accounting.plain_page_counts(lengths, [4, 8, 16]) == {4: 10, 8: 6, 16: 4}
+    corners = [each.c_from for each in accounting.plain_envelope(lengths, [1, 2, 4, 8, 16])]
+    assert [str(c) for c in corners] == ["0", "3/14", "6/7", "2", "8"]
