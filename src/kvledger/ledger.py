@@ -124,12 +124,12 @@ class Ledger:
 
     @property
     def distinct_tokens(self) -> int:
-        """Cached tensors held once each: logical tokens less shared ones."""
+        """Logical tokens less shared ones, so the cached tensors that are held, each once."""
         return self.logical_tokens - self.shared_tokens
 
     @property
     def unused_slots(self) -> int:
-        """Allocated slots that hold no token now: tail slack and reserved slots."""
+        """Tail slack and reserved slots, which are allocated and hold no token now."""
         return self.tail_slack_slots + self.reserved_slots
 
     @property

@@ -113,7 +113,7 @@ class Model:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of one token in every layer: what a slot takes if no layer's window is used."""
+        """Bytes of one token in every layer, which is what a slot takes if no window is used."""
         return self.layers * self.kv_bytes_per_token_and_layer
 
     @property

@@ -15,7 +15,7 @@ DIGEST_CHARACTERS = 12
 def data_files() -> pd.DataFrame:
     """List the files of ``data/`` that the manifest checks by digest.
 
-    Columns: file, holds, source, licence, SHA-256 (its first characters).
+    Columns: file, holds, licence, SHA-256 (its first characters).
 
     Examples
     --------
@@ -27,11 +27,54 @@ def data_files() -> pd.DataFrame:
         {
             "file": entry["path"],
             "holds": entry["holds"],
-            "source": entry["source"].removeprefix("https://"),
-            "licence": entry["licence"],
+            "licence": entry["licence"].split(";")[0],
             "SHA-256": entry["sha256"][:DIGEST_CHARACTERS],
         }
         for entry in manifest["file"]
         if entry["kind"] in ("derived", "facts")
     ]
     return pd.DataFrame(rows, dtype=object)
+
+
+def benchmarks() -> pd.DataFrame:
+    """List what ``benchmarks/run.py`` recorded last: each bar and what was reached.
+
+    Columns: what, against, quantity (a ratio, or seconds), median, least, greatest, bar, met.
+
+    Examples
+    --------
+    >>> sorted(set(benchmarks()["quantity"]) - {"ratio", "seconds"})
+    []
+    """
+    records = json.loads(data_file("benchmarks.json").read_text(encoding="utf-8"))
+    return pd.DataFrame(
+        {
+            "what": record["what"],
+            "against": record["baseline"],
+            "quantity": record["quantity"],
+            "median": record["median"],
+            "least": record["least"],
+            "greatest": record["greatest"],
+            "bar": record["bar"],
+            "met": "yes" if record["met"] else "no",
+        }
+        for record in records
+    )
+
+
+def benchmark_machine() -> str:
+    """Say on what the benchmarks were run, and when.
+
+    Examples
+    --------
+    >>> "Python" in benchmark_machine()
+    True
+    """
+    records = json.loads(data_file("benchmarks.json").read_text(encoding="utf-8"))
+    machines = {
+        f"{e['system']} {e['machine']}, {e['cores']} cores, Python {e['python']}, "
+        f"NumPy {e['numpy']}, {record['date']}"
+        for record in records
+        for e in [record["environment"]]
+    }
+    return "; ".join(sorted(machines))

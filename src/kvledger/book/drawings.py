@@ -53,7 +53,7 @@ def slots(frame: pd.DataFrame) -> Figure:
         held = int(part["part"].isin(HELD).sum())
         tokens = int(part["part"].isin(["used", "points at"]).sum())
         ax.set_title(f"{panel}: {held} slots for {tokens} tokens", fontsize=10.5, pad=2)
-        _keys(ax, part["part"].value_counts(), rows)
+        _keys(ax, part["part"].value_counts(), rows, letter=0.0105 * (right + 2))
         ax.set(xlim=(-1.8, right + 0.2), ylim=(-rows - 0.1, 1.0), aspect="equal", anchor="W")
         ax.axis("off")
     return fig
@@ -83,8 +83,8 @@ def _square(ax: Axes, x: float, y: float, part: str) -> None:
     )
 
 
-def _keys(ax: Axes, counts: pd.Series, rows: int) -> None:
-    """Say below a panel what its squares are, each with its number."""
+def _keys(ax: Axes, counts: pd.Series, rows: int, letter: float) -> None:
+    """Say below a panel what its squares are; a letter is about so many slots wide."""
     x = 0.0
     for part in ("used", "points at", "tail slack", "reserved"):
         if part not in counts.index:
@@ -92,7 +92,7 @@ def _keys(ax: Axes, counts: pd.Series, rows: int) -> None:
         words = f"{counts[part]} {_PART_WORDS.get(part, part)}"
         _square(ax, x, -rows, part)
         ax.text(x + 1.3, -rows + 0.5, words, va="center", fontsize=9)
-        x += 3.0 + 0.36 * len(words)
+        x += 3.0 + letter * len(words)
 
 
 def trace_lines(
