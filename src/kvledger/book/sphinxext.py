@@ -6,6 +6,8 @@ nothing, and that what would be a silent gap (an unknown number, a figure withou
 formula that cannot be set) is a warning, which the build treats as an error.
 """
 
+# Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
+# mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
 import datetime as dt
@@ -208,8 +210,8 @@ def legend(body: str) -> str:
     Examples
     --------
     >>> legend('<span class="kv-number kv-cited">5</span>')
-    '<p class="kv-legend" role="note">Numbers on this page: raised <span class="kv-cited"><span \
-class="kv-mark">c</span></span>: cited, taken from a source and not recomputed.</p>'
+    '<p class="kv-legend" role="note">Numbers on this page: raised <span class="kv-cited"><sup \
+class="kv-mark">c</sup></span>: cited, taken from a source and not recomputed.</p>'
     >>> legend("<p>No numbers.</p>")
     ''
     """
@@ -217,7 +219,7 @@ class="kv-mark">c</span></span>: cited, taken from a source and not recomputed.<
     for kind, (mark, meaning) in KINDS.items():
         if f'class="kv-number kv-{kind}"' not in body:
             continue
-        sign = f'raised <span class="kv-{kind}"><span class="kv-mark">{mark}</span></span>'
+        sign = f'raised <span class="kv-{kind}"><sup class="kv-mark">{mark}</sup></span>'
         parts.append(f"{sign if mark else DOTTED}: {meaning}")
     if not parts:
         return ""
@@ -390,7 +392,7 @@ def _merge_figures(
 
 def _figures_url(writer: Any) -> str:
     # imgpath is how this page reaches _images/, whatever the builder: figures/ lies beside it.
-    return posixpath.join(posixpath.dirname(writer.builder.imgpath), "figures")
+    return posixpath.join(posixpath.dirname(str(writer.builder.imgpath)), "figures")
 
 
 def _visit_figure(self: Any, node: kv_figure) -> None:
@@ -467,7 +469,7 @@ def mathml(latex: str, display: str) -> str:
     # It knows split, which is set the same way, and takes aligned for plain braces.
     known = re.sub(r"\\(begin|end)\{aligned\}", r"\\\1{split}", latex)
     try:
-        result = latex_to_mathml(known, display=display)
+        result = str(latex_to_mathml(known, display=display))
     except Exception as error:
         raise ValueError(f"{type(error).__name__}: {error}, in: {latex}") from error
     # The converter copies what it does not know into the result, where nobody would see an error.
