@@ -29,7 +29,7 @@ notebooks: $(READY)
 	@$(BUILD) notebooks
 
 benchmarks: $(READY)
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python benchmarks/run.py --book
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

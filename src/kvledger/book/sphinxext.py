@@ -367,7 +367,7 @@ def _is_mime_bundle(node: nodes.Node) -> bool:
 def _plain_text(bundle: nodes.Node) -> str:
     for child in bundle.children:
         if isinstance(child, nodes.Element) and child.get("mime_type") == "text/plain":
-            return child.astext()
+            return str(child.astext())
     return ""
 
 
