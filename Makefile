@@ -22,7 +22,7 @@ book: $(READY)
 
 # Strict nbval runs every chapter again and compares all it shows with what is stored.
 test: book
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --doctest-modules --nbval \
+	@$(BIN)/python -m pytest -n auto --dist loadfile --doctest-modules --nbval \
 		tests src $$($(BUILD) list)
 
 notebooks: $(READY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -211,7 +212,7 @@ def test_every_warning_fails(book: Book) -> None:
     for name, (_, message) in WARNINGS.items():
         lines = [line for line in said.splitlines() if message in line]
         assert any("WARNING" in line for line in lines), (name, said)
-    assert "chapters/start.ipynb, cell 1, line 1: WARNING" in said
+    assert "chapters/start.ipynb, cell 1, line 3: WARNING" in said
 
 
 def test_one_warning_fails_and_goes_on_failing(book: Book) -> None:
@@ -295,6 +296,14 @@ def test_swap_that_breaks_off_keeps_the_old_pages(
     build.swap_in(made, shown)
     assert (shown / "page.html").read_text(encoding="utf-8") == "new"
     assert not (tmp_path / "html.old").exists()
+
+
+def test_results_of_the_latest_states_are_kept(tmp_path: Path) -> None:
+    for age, name in enumerate(["now", "before", "old", "older"]):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    build.prune(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"now", "before"}
 
 
 def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,7 +401,7 @@ def run_stale(place: Place, jobs: int | None = None) -> list[Run]:
     folder = cache_folder(place.root)
     folder.mkdir(parents=True, exist_ok=True)
     folder.touch()
-    _prune(folder.parent)
+    prune(folder.parent)
     runs: dict[Path, Run] = {}
     stale: list[tuple[Path, Any, str]] = []
     for path in paths:
@@ -508,7 +508,7 @@ def _gather_figures(folder: Path, runs: Sequence[Run]) -> None:
             shutil.copyfile(path, target / path.name)
 
 
-def _prune(folder: Path) -> None:
+def prune(folder: Path) -> None:
     """Keep the results of the latest few states of the code only."""
     states = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in states[KEPT_CACHES:]:
@@ -541,7 +541,6 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     from jupyter_book.sphinx import build_sphinx
 
     from kvledger import __version__
-    from kvledger.book.sphinxext import FIGURES_VARIABLE, cache_folder
     from kvledger.datafiles import source_digest
 
     stage, root = place.stage, place.root
@@ -561,7 +560,6 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     stage.mkdir(parents=True, exist_ok=True)
     # Without it, a build that is broken off starts afresh: half a memory hides warnings.
     state_file.unlink(missing_ok=True)
-    os.environ[FIGURES_VARIABLE] = str(cache_folder(root) / "figures")
     warnings = io.StringIO()
     try:
         with contextlib.redirect_stderr(warnings):

@@ -589,7 +589,7 @@ def stamp(env: BuildEnvironment, pagename: str) -> str:
 def _configure(app: Sphinx, config: Config) -> None:
     """Tie the results of execution to the code and data that they came from."""
     folder = cache_folder(Path(app.confdir or app.srcdir).resolve())
-    os.environ.setdefault(FIGURES_VARIABLE, str(folder / "figures"))
+    os.environ[FIGURES_VARIABLE] = str(folder / "figures")
     cast(Any, config).nb_execution_cache_path = str(folder / "jupyter_cache")
     cast(Any, config).html_static_path.append(str(ASSETS))
     cast(Any, config).html_math_renderer = "kvledger"
