@@ -6,6 +6,7 @@ one of them a page made to be wrong, so that a check which cannot fail does not 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import http.server
 import os
@@ -325,6 +326,17 @@ def test_the_first_page_leads_to_the_book(visits: dict[tuple[int, str], Visit]) 
     first = pages_of_the_book()[0]
     visit.page.goto(f"{visit.origin}/")
     visit.page.wait_for_url(f"{visit.origin}/{first}")
+
+
+def test_paper_is_light(visits: dict[tuple[int, str], Visit]) -> None:
+    visit = visits[WIDTHS[0], "dark"]
+    visit.open(pages_of_the_book()[1])
+    visit.page.emulate_media(media="print", color_scheme="dark")
+    assert visit.page.locator("figure").count() > 0
+    assert one_rendering_a_mode(dataclasses.replace(visit, mode="light")) == []
+    assert one_rendering_a_mode(visit) != []
+    visit.page.emulate_media(media="screen", color_scheme="dark")
+    assert one_rendering_a_mode(visit) == []
 
 
 def test_every_page_is_visited(built_book: Path) -> None:
