@@ -1,0 +1,363 @@
+"""A trace run through an allocator over time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from tqdm import tqdm
+
+from kvledger.errors import LedgerError
+from kvledger.lengths import INT64_MAX, whole
+from kvledger.replay import engine
+from kvledger.replay.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
+from kvledger.replay.result import Replay
+from kvledger.reservation import next_power_of_two
+from kvledger.traces import Trace
+
+__all__ = ["Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"]
+
+_KINDS = {"first": engine.FIRST_FIT, "best": engine.BEST_FIT, "buddy": engine.BUDDY}
+_MOST_TABLE_ENTRIES = 1 << 30
+
+
+def replay(
+    trace: Trace,
+    policy: Policy,
+    *,
+    capacity_slots: int,
+    max_running: int = 256,
+    clock: Clock | None = None,
+    prefill_chunk: int | None = None,
+    record_every: int = 1,
+    output_page_ids: Sequence[Sequence[int]] | None = None,
+) -> Replay:
+    """Replay a trace through a pool, step by step.
+
+    One step: every running request, in the order of admission, gets the slots of its next tokens;
+    where memory is missing, the latest admitted is preempted until it fits. If nobody was
+    preempted, requests are admitted first come first served, those that were preempted before
+    those that are new, until one does not fit. The step is recorded. Every request whose tokens
+    are all computed samples a token; with its last output a request leaves. That token is never
+    stored: a request of P prompt and O output tokens holds P + O - 1 at its end.
+
+    Parameters
+    ----------
+    trace : Trace
+        Requests. ``page_ids`` matter with a prefix cache only.
+    policy : Paged or Contiguous
+        How memory is handed out.
+    capacity_slots : int
+        Slots of the pool; a whole number of pages where it is paged.
+    max_running : int
+        Most requests that run at one time.
+    clock : Saturated or Arrivals, optional
+        Saturated if not given: all requests wait from the start.
+    prefill_chunk : int, optional
+        Most tokens a request computes in a step before its first output; all if not given.
+    record_every : int
+        Record each so-many-th step.
+    output_page_ids : sequence of sequences of int, optional
+        For each request, the ids of the complete pages (of ``trace.page_ids_size`` tokens) that end
+        in its output, in order; chained with its prompt's. Without them, what a request generates
+        is found by no other, and not by itself after a preemption.
+
+    Returns
+    -------
+    Replay
+        Every request ends finished or refused. A request is refused, and never waited for, if at
+        its end it is larger than the pool or than the slots its policy reserves, or if its prompt
+        does not fit beside the watermark.
+
+    Raises
+    ------
+    LedgerError
+        For a capacity that is no whole number of pages or smaller than one, a watermark that
+        leaves none, an arrival clock for a trace without times, page ids that do not fit the page
+        size, or numbers out of range.
+
+    Examples
+    --------
+    >>> trace = Trace(prompt_tokens=[5, 9, 17], output_tokens=[4, 4, 4])
+    >>> result = replay(trace, Paged(page_size=4), capacity_slots=64)
+    >>> result.pages.tolist(), result.tail_slack_slots.tolist()
+    ([10, 10, 10, 10], [9, 6, 3, 0])
+    >>> result.total("preempted"), result.count("finished")
+    (0, 3)
+    """
+    clock = Saturated() if clock is None else clock
+    counts = {
+        "capacity_slots": (capacity_slots, "slots"),
+        "max_running": (max_running, "requests"),
+        "record_every": (record_every, "steps"),
+        "prefill_chunk": (INT64_MAX if prefill_chunk is None else prefill_chunk, "tokens"),
+    }
+    capacity, most, stride, chunk = (
+        whole(value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1")
+        for name, (value, unit) in counts.items()
+    )
+    if isinstance(clock, Arrivals) and trace.arrival_s is None:
+        raise LedgerError("the clock is Arrivals and the trace has no arrival_s; accepted: times")
+    most = min(most, trace.n_requests)
+    at_end = trace.prompt_tokens + np.maximum(trace.output_tokens, 1) - 1
+    ids = _page_ids(trace, policy, output_page_ids)
+    if isinstance(policy, Paged):
+        pages = _usable_pages(policy, capacity)
+        watermark = int(policy.watermark * (pages + policy.null_pages))
+        never = -(-at_end // policy.page_size) > pages
+        never |= -(-trace.prompt_tokens // policy.page_size) > pages - watermark
+        reserve = np.empty(0, np.int64)
+        longest = int(at_end[~never].max(initial=0))
+        pool = _page_pool(policy, pages, most, -(-longest // policy.page_size), ids.keys)
+        held_capacity = pages * policy.page_size
+    else:
+        watermark = 0
+        reserve = _reserved(policy, trace, at_end)
+        largest = capacity
+        if policy.fit == "buddy":
+            largest = 1 << (capacity.bit_length() - 1)
+        never = (reserve < at_end) | (reserve > largest)
+        pool = _run_pool(policy, capacity, most)
+        held_capacity = capacity
+    load = engine.Load(
+        prompt=np.ascontiguousarray(trace.prompt_tokens),
+        output=np.ascontiguousarray(trace.output_tokens),
+        arrival=_arrivals(trace, clock),
+        never=never,
+        reserve=reserve,
+        id_start=ids.start,
+        ids=ids.ids,
+        covered=ids.covered,
+        id_size=ids.size,
+    )
+    progress = np.zeros(1, np.int64)
+    with _shown(progress, trace.n_requests):
+        steps, time_s, after, about, about_s = engine.run(
+            pool,
+            load,
+            _rules(policy, clock, most, watermark, chunk, stride),
+            _pending(policy, most, trace),
+            progress,
+        )
+    return Replay(
+        policy=policy,
+        clock=clock,
+        capacity_slots=held_capacity,
+        steps=steps,
+        time_s=time_s,
+        after=after,
+        requests=_requests(about, about_s),
+    )
+
+
+class _PageIds(NamedTuple):
+    """Page ids as the engine reads them: dense numbers, one request after the other."""
+
+    start: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int64]
+    covered: npt.NDArray[np.int64]  # tokens of each request that its ids speak for
+    size: int
+    keys: int  # different page keys
+
+
+def _page_ids(
+    trace: Trace, policy: Policy, output_page_ids: Sequence[Sequence[int]] | None
+) -> _PageIds:
+    none = np.zeros(trace.n_requests, np.int64)
+    cached = isinstance(policy, Paged) and policy.prefix_cache
+    if not cached or trace.page_ids is None or trace.page_ids_size is None:
+        return _PageIds(none, np.empty(0, np.int64), none, 1, 0)
+    assert isinstance(policy, Paged)
+    size, page = trace.page_ids_size, policy.page_size
+    if size % page and page % size:
+        raise LedgerError(
+            f"page_size is {page} and an id stands for {size} tokens; one must divide the other"
+        )
+    covered = np.minimum(
+        trace.prompt_tokens, size * np.array([len(ids) for ids in trace.page_ids], np.int64)
+    )
+    lists: list[Sequence[int]] = list(trace.page_ids)
+    if output_page_ids is not None:
+        if len(output_page_ids) != trace.n_requests:
+            raise LedgerError(
+                f"there are {len(output_page_ids)} output_page_ids and {trace.n_requests} "
+                "requests; one sequence a request"
+            )
+        for i, more in enumerate(output_page_ids):
+            complete = int(trace.prompt_tokens[i]) // size
+            most = int(trace.prompt_tokens[i] + trace.output_tokens[i]) // size - complete
+            if len(more) > most or len(lists[i]) < complete:
+                raise LedgerError(
+                    f"output_page_ids[{i}] has {len(more)} ids after {len(lists[i])}; accepted: "
+                    f"{complete} of the prompt and up to {most} of complete pages after them"
+                )
+            if len(more):
+                lists[i] = [*lists[i][:complete], *more]
+                covered[i] = size * len(lists[i])
+    counts = np.array([len(ids) for ids in lists], np.int64)
+    flat = np.fromiter((i for ids in lists for i in ids), np.int64, int(counts.sum()))
+    different, dense = np.unique(flat, return_inverse=True)
+    keys = different.size * max(1, size // page)
+    if keys > _MOST_TABLE_ENTRIES:
+        raise LedgerError(
+            f"page_size is {page}: {keys} different pages; a prefix cache is replayed up to "
+            f"{_MOST_TABLE_ENTRIES}, so take larger pages"
+        )
+    return _PageIds(np.cumsum(counts) - counts, dense.astype(np.int64), covered, size, keys)
+
+
+def _usable_pages(policy: Paged, capacity: int) -> int:
+    pages, rest = divmod(capacity, policy.page_size)
+    if rest:
+        raise LedgerError(
+            f"capacity_slots is {capacity}; a whole number of pages of {policy.page_size} slots "
+            "is accepted"
+        )
+    usable = pages - policy.null_pages
+    if usable < 1:
+        raise LedgerError(
+            f"capacity_slots is {capacity}: {pages} pages less {policy.null_pages} null pages; at "
+            "least one usable page is needed"
+        )
+    return usable
+
+
+def _reserved(
+    policy: Contiguous, trace: Trace, at_end: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    if policy.reserve == "oracle":
+        return at_end
+    if policy.reserve == "pow2":
+        if policy.pow2_of == "total":
+            return next_power_of_two(at_end)
+        return trace.prompt_tokens + next_power_of_two(np.maximum(trace.output_tokens, 1))
+    return np.full(trace.n_requests, policy.reserve, np.int64)
+
+
+def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) -> engine.Pool:
+    count = np.zeros(9, np.int64)
+    count[engine.N_FREE] = pages
+    cached = policy.prefix_cache
+    if cached and max(rows * longest, pages) > _MOST_TABLE_ENTRIES:
+        raise LedgerError(
+            f"{rows} requests of up to {longest} pages: a prefix cache is replayed with up to "
+            f"{_MOST_TABLE_ENTRIES} entries, so take larger pages or run fewer requests"
+        )
+    lines = np.zeros((pages + 1 if cached else 0, engine.PAGE_COLUMNS), np.int32)
+    ring = np.arange(len(lines), dtype=np.int32)
+    lines[:, engine.BEFORE], lines[:, engine.AFTER] = np.roll(ring, 1), np.roll(ring, -1)
+    lines[:, engine.KEY], lines[:, engine.NEXT_SAME] = engine.NO_KEY, -1
+    return engine.Pool(
+        kind=engine.CACHED if cached else engine.COUNTED,
+        unit=policy.page_size,
+        count=count,
+        page=lines,
+        first_of_key=np.full(keys, -1, np.int32),
+        table=np.zeros((rows, longest if cached else 0), np.int32),
+        hole_start=np.empty(0, np.int64),
+        hole_size=np.empty(0, np.int64),
+    )
+
+
+def _run_pool(policy: Contiguous, capacity: int, rows: int) -> engine.Pool:
+    count = np.zeros(9, np.int64)
+    count[engine.N_FREE] = capacity
+    # Each running request splits at most one hole (a buddy block: one of each order).
+    most = rows + 2 if policy.fit != "buddy" else 64 * (rows + 2)
+    start, size = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    if policy.fit == "buddy":
+        blocks = [1 << k for k in reversed(range(capacity.bit_length())) if capacity >> k & 1]
+        size[: len(blocks)] = blocks
+        start[: len(blocks)] = np.cumsum(blocks) - blocks
+        count[engine.N_HOLES] = len(blocks)
+    else:
+        size[0] = capacity
+        count[engine.N_HOLES] = 1
+    return engine.Pool(
+        kind=_KINDS[policy.fit],
+        unit=1,
+        count=count,
+        page=np.empty((0, engine.PAGE_COLUMNS), np.int32),
+        first_of_key=np.empty(0, np.int32),
+        table=np.empty((0, 0), np.int32),
+        hole_start=start,
+        hole_size=size,
+    )
+
+
+def _arrivals(trace: Trace, clock: Clock) -> npt.NDArray[np.float64]:
+    if isinstance(clock, Saturated) or trace.arrival_s is None:
+        return np.empty(0)
+    return np.ascontiguousarray(trace.arrival_s / clock.speed)
+
+
+def _rules(
+    policy: Policy, clock: Clock, most: int, watermark: int, chunk: int, stride: int
+) -> engine.Rules:
+    paged = policy if isinstance(policy, Paged) else Paged(page_size=1)
+    times = clock if isinstance(clock, Arrivals) else Arrivals(base_s=1.0)
+    return engine.Rules(
+        max_running=most,
+        watermark=watermark,
+        chunk=chunk,
+        host_pages=paged.host_pages,
+        swap=paged.preemption == "swap",
+        lookup_slack=1 if paged.compute_last_token else 0,
+        same_step=paged.same_step_hits,
+        merge=paged.merge_duplicates,
+        base_s=float(times.base_s),
+        running_s=float(times.running_s),
+        prefill_s=float(times.prefill_s),
+        stride=stride,
+    )
+
+
+def _pending(policy: Policy, most: int, trace: Trace) -> engine.Pending:
+    size = 0
+    if isinstance(policy, Paged) and policy.prefix_cache and not policy.same_step_hits:
+        size = most * (-(-int(trace.total_tokens.max()) // policy.page_size))
+    return engine.Pending(np.zeros(1, np.int64), *(np.zeros(size, np.int64) for _ in range(3)))
+
+
+def _requests(about: npt.NDArray[np.int64], about_s: npt.NDArray[np.float64]) -> pd.DataFrame:
+    started, ended = about[:, 1] >= 0, about[:, 2] >= 0
+    return pd.DataFrame(
+        {
+            "state": np.array(["waiting", "running", "finished", "refused"])[about[:, 0]],
+            "admitted_step": pd.Series(about[:, 1], dtype="Int64").mask(~started),
+            "finished_step": pd.Series(about[:, 2], dtype="Int64").mask(~ended),
+            "preemptions": about[:, 3],
+            "hit_tokens": about[:, 4],
+            "waiting_steps": about[:, 5],
+            "waiting_s": np.where(started, about_s[:, 0], np.nan),
+            "latency_s": np.where(ended, about_s[:, 1], np.nan),
+        }
+    )
+
+
+@contextmanager
+def _shown(progress: npt.NDArray[np.int64], total: int) -> Iterator[None]:
+    """Show how many requests are done, on a terminal, while the compiled loop runs."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        with tqdm(total=total, unit="request", delay=1.0, leave=False) as bar:
+            while not done.wait(0.2):
+                bar.update(int(progress[0]) - bar.n)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
