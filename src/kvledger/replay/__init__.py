@@ -256,7 +256,7 @@ def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) ->
     return engine.Pool(
         kind=engine.CACHED if cached else engine.COUNTED,
         unit=policy.page_size,
-        count=count,
+        counter=count,
         page=lines,
         first_of_key=np.full(keys, -1, np.int32),
         table=np.zeros((rows, longest if cached else 0), np.int32),
@@ -282,7 +282,7 @@ def _run_pool(policy: Contiguous, capacity: int, rows: int) -> engine.Pool:
     return engine.Pool(
         kind=_KINDS[policy.fit],
         unit=1,
-        count=count,
+        counter=count,
         page=np.empty((0, engine.PAGE_COLUMNS), np.int32),
         first_of_key=np.empty(0, np.int32),
         table=np.empty((0, 0), np.int32),

@@ -103,7 +103,7 @@ class Pool(NamedTuple):
 
     kind: int
     unit: int  # slots a page; 1 where memory is contiguous
-    count: Ints  # the counters above, in pages or slots
+    counter: Ints  # the counters above, in pages or slots
     page: Shorts  # a line a page, of the columns below, and one more that closes the free queue
     first_of_key: Shorts
     table: Shorts  # pages of each running row
@@ -128,7 +128,7 @@ class Load(NamedTuple):
 class Pending(NamedTuple):
     """Pages that filled in this step and are not to be found before its end."""
 
-    count: Ints
+    counter: Ints
     request: Ints
     row: Ints
     page: Ints
@@ -158,9 +158,9 @@ def _page_key(load: Load, request: int, page: int, unit: int) -> int:
         return PRIVATE_KEY
     if unit <= load.id_size:
         ratio = load.id_size // unit
-        return load.ids[load.id_start[request] + page // ratio] * ratio + page % ratio
+        return int(load.ids[load.id_start[request] + page // ratio] * ratio + page % ratio)
     each = unit // load.id_size
-    return load.ids[load.id_start[request] + (page + 1) * each - 1]
+    return int(load.ids[load.id_start[request] + (page + 1) * each - 1])
 
 
 @numba.njit(cache=True, inline="always")
@@ -212,7 +212,7 @@ def _publish(pool: Pool, page: int, key: int) -> None:
 @numba.njit(cache=True, inline="always")
 def _take(pool: Pool, row: int, have: int, more: int) -> None:
     """Give a row ``more`` free pages after the ``have`` it holds."""
-    count = pool.count
+    count = pool.counter
     count[N_FREE] -= more
     count[N_HELD] += more
     count[N_ALLOCATIONS] += more
@@ -233,7 +233,7 @@ def _take(pool: Pool, row: int, have: int, more: int) -> None:
 @numba.njit(cache=True, inline="always")
 def _drop(pool: Pool, page: int) -> None:
     """Let one holder of a page go."""
-    count = pool.count
+    count = pool.counter
     pool.page[page, REFS] -= 1
     if pool.page[page, REFS] > 0:
         count[N_EXTRA] -= 1
@@ -252,9 +252,9 @@ def _drop(pool: Pool, page: int) -> None:
 @numba.njit(cache=True, inline="always")
 def _release_pages(pool: Pool, row: int, pages: int) -> None:
     if pool.kind == COUNTED:
-        pool.count[N_FREE] += pages
-        pool.count[N_HELD] -= pages
-        pool.count[N_FREES] += pages
+        pool.counter[N_FREE] += pages
+        pool.counter[N_HELD] -= pages
+        pool.counter[N_FREES] += pages
         return
     for k in range(pages - 1, -1, -1):  # tail first, so that it is evicted first
         _drop(pool, pool.table[row, k])
@@ -280,7 +280,7 @@ def _find(pool: Pool, load: Load, request: int, row: int, tokens: int) -> tuple[
 @numba.njit(cache=True)
 def _touch(pool: Pool, row: int, hits: int) -> None:
     """Hold the pages that were found."""
-    count = pool.count
+    count = pool.counter
     for k in range(hits):
         page = pool.table[row, k]
         if pool.page[page, REFS] == 0:
@@ -304,7 +304,7 @@ def _order_of(slots: int) -> int:
 @numba.njit(cache=True)
 def _reserve(pool: Pool, slots: int) -> int:
     """Take one run of slots; return its start, or -1 if no hole is large enough."""
-    count, start, size = pool.count, pool.hole_start, pool.hole_size
+    count, start, size = pool.counter, pool.hole_start, pool.hole_size
     wanted = (1 << _order_of(slots)) if pool.kind == BUDDY else slots
     best = -1
     for h in range(count[N_HOLES]):
@@ -337,13 +337,13 @@ def _reserve(pool: Pool, slots: int) -> int:
     count[N_FREE] -= wanted
     count[N_HELD] += slots
     count[N_ALLOCATIONS] += 1
-    return at
+    return int(at)
 
 
 @numba.njit(cache=True)
 def _remove_hole(pool: Pool, hole: int) -> None:
     """Remove a hole; those of first and best fit stay in order of address."""
-    count = pool.count
+    count = pool.counter
     last = count[N_HOLES] - 1
     if pool.kind == BUDDY:
         pool.hole_start[hole], pool.hole_size[hole] = pool.hole_start[last], pool.hole_size[last]
@@ -356,7 +356,7 @@ def _remove_hole(pool: Pool, hole: int) -> None:
 @numba.njit(cache=True)
 def _unreserve(pool: Pool, at: int, slots: int) -> None:
     """Return one run of slots, merged with free neighbours."""
-    count, start, size = pool.count, pool.hole_start, pool.hole_size
+    count, start, size = pool.counter, pool.hole_start, pool.hole_size
     count[N_HELD] -= slots
     count[N_FREES] += 1
     if pool.kind == BUDDY:
@@ -407,20 +407,20 @@ def _grown(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _fill(
     pool: Pool, load: Load, pending: Pending, same_step: bool, request: int, row: int, page: int
 ) -> None:
-    """A page is complete: let it be found now, or note it for the end of the step."""
+    """Let a complete page be found, now or at the end of the step."""
     if same_step:
         _publish(pool, pool.table[row, page], _page_key(load, request, page, pool.unit))
         return
-    k = pending.count[0]
+    k = pending.counter[0]
     pending.request[k], pending.row[k], pending.page[k] = request, row, page
-    pending.count[0] = k + 1
+    pending.counter[0] = k + 1
 
 
 @numba.njit(cache=True)
 def _settle(pool: Pool, load: Load, pending: Pending, merge: bool) -> None:
     """Let the pages filled in this step be found; merge copies of pages that are known."""
-    count = pool.count
-    for k in range(pending.count[0]):
+    count = pool.counter
+    for k in range(pending.counter[0]):
         row, page = pending.row[k], pending.page[k]
         at = pool.table[row, page]
         key = _page_key(load, pending.request[k], page, pool.unit)
@@ -438,11 +438,11 @@ def _settle(pool: Pool, load: Load, pending: Pending, merge: bool) -> None:
             count[N_EXTRA] += 1
         pool.page[known, REFS] += 1
         _drop(pool, at)
-    pending.count[0] = 0
+    pending.counter[0] = 0
 
 
 @numba.njit(cache=True, nogil=True)
-def run(  # noqa: PLR0912, PLR0915, C901 - one loop, whose parts share their state
+def run(
     pool: Pool, load: Load, rules: Rules, pending: Pending, progress: Ints
 ) -> tuple[Ints, Floats, Ints, Ints, Floats]:
     """Replay a trace; return recorded steps, their times, what came after, and request columns.
@@ -451,7 +451,7 @@ def run(  # noqa: PLR0912, PLR0915, C901 - one loop, whose parts share their sta
     steps; and, as times, waiting and finishing.
     """
     n = load.prompt.size
-    unit, count = pool.unit, pool.count
+    unit, count = pool.unit, pool.counter
     contiguous = pool.kind >= FIRST_FIT
     cached = pool.kind == CACHED
     timed = load.arrival.size > 0
@@ -679,7 +679,7 @@ def run(  # noqa: PLR0912, PLR0915, C901 - one loop, whose parts share their sta
             record_s[records] = now
             records += 1
 
-        if pending.count[0] > 0:
+        if pending.counter[0] > 0:
             _settle(pool, load, pending, rules.merge)
         if timed:
             now += rules.base_s + rules.running_s * running + rules.prefill_s * prefilled
