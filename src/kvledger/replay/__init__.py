@@ -14,7 +14,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from kvledger.errors import LedgerError
-from kvledger.lengths import INT64_MAX, whole
+from kvledger.lengths import whole
 from kvledger.replay import engine
 from kvledger.replay.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
 from kvledger.replay.result import Replay
@@ -36,6 +36,7 @@ def replay(
     clock: Clock | None = None,
     prefill_chunk: int | None = None,
     record_every: int = 1,
+    record_requests: bool = False,
     output_page_ids: Sequence[Sequence[int]] | None = None,
 ) -> Replay:
     """Replay a trace through a pool, step by step.
@@ -63,6 +64,8 @@ def replay(
         Most tokens a request computes in a step before its first output; all if not given.
     record_every : int
         Record each so-many-th step.
+    record_requests : bool
+        Record also what each running request holds in every recorded step.
     output_page_ids : sequence of sequences of int, optional
         For each request, the ids of the complete pages (of ``trace.page_ids_size`` tokens) that end
         in its output, in order; chained with its prompt's. Without them, what a request generates
@@ -72,8 +75,7 @@ def replay(
     -------
     Replay
         Every request ends finished or refused. A request is refused, and never waited for, if at
-        its end it is larger than the pool or than the slots its policy reserves, or if its prompt
-        does not fit beside the watermark.
+        its end it is larger than the pool or than the slots its policy reserves.
 
     Raises
     ------
@@ -96,7 +98,7 @@ def replay(
         "capacity_slots": (capacity_slots, "slots"),
         "max_running": (max_running, "requests"),
         "record_every": (record_every, "steps"),
-        "prefill_chunk": (INT64_MAX if prefill_chunk is None else prefill_chunk, "tokens"),
+        "prefill_chunk": (engine.WHOLE if prefill_chunk is None else prefill_chunk, "tokens"),
     }
     capacity, most, stride, chunk = (
         whole(value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1")
@@ -111,7 +113,6 @@ def replay(
         pages = _usable_pages(policy, capacity)
         watermark = int(policy.watermark * (pages + policy.null_pages))
         never = -(-at_end // policy.page_size) > pages
-        never |= -(-trace.prompt_tokens // policy.page_size) > pages - watermark
         reserve = np.empty(0, np.int64)
         longest = int(at_end[~never].max(initial=0))
         pool = _page_pool(policy, pages, most, -(-longest // policy.page_size), ids.keys)
@@ -138,10 +139,10 @@ def replay(
     )
     progress = np.zeros(1, np.int64)
     with _shown(progress, trace.n_requests):
-        steps, time_s, after, about, about_s = engine.run(
+        steps, time_s, after, about, about_s, detail = engine.run(
             pool,
             load,
-            _rules(policy, clock, most, watermark, chunk, stride),
+            _rules(policy, clock, most, watermark, chunk, stride, record_requests),
             _pending(policy, most, trace),
             progress,
         )
@@ -153,6 +154,7 @@ def replay(
         time_s=time_s,
         after=after,
         requests=_requests(about, about_s),
+        running_requests=_running(detail) if record_requests else None,
     )
 
 
@@ -298,7 +300,13 @@ def _arrivals(trace: Trace, clock: Clock) -> npt.NDArray[np.float64]:
 
 
 def _rules(
-    policy: Policy, clock: Clock, most: int, watermark: int, chunk: int, stride: int
+    policy: Policy,
+    clock: Clock,
+    most: int,
+    watermark: int,
+    chunk: int,
+    stride: int,
+    detail: bool,
 ) -> engine.Rules:
     paged = policy if isinstance(policy, Paged) else Paged(page_size=1)
     times = clock if isinstance(clock, Arrivals) else Arrivals(base_s=1.0)
@@ -315,6 +323,9 @@ def _rules(
         running_s=float(times.running_s),
         prefill_s=float(times.prefill_s),
         stride=stride,
+        whole_must_fit=paged.whole_prompt_must_fit,
+        lone_whole=paged.lone_prompt_whole,
+        detail=detail,
     )
 
 
@@ -339,6 +350,10 @@ def _requests(about: npt.NDArray[np.int64], about_s: npt.NDArray[np.float64]) ->
             "latency_s": np.where(ended, about_s[:, 1], np.nan),
         }
     )
+
+
+def _running(detail: npt.NDArray[np.int64]) -> pd.DataFrame:
+    return pd.DataFrame(detail, columns=["record", "request", "held_slots", "used_slots"])
 
 
 @contextmanager

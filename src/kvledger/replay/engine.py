@@ -92,6 +92,8 @@ _FIRST_FLOW = C_ADMITTED  # from here on, columns count what happened since the 
 
 NO_KEY, PRIVATE_KEY = -2, -1
 
+WHOLE = 2**62  # tokens of a chunk that is never too small
+
 # Columns of a page, side by side so that a page costs one line of the processor's cache: its
 # neighbours in the free queue, its holders, its key, and the next page with the same key.
 BEFORE, AFTER, REFS, KEY, NEXT_SAME = range(5)
@@ -149,6 +151,9 @@ class Rules(NamedTuple):
     running_s: float
     prefill_s: float
     stride: int
+    whole_must_fit: bool  # a prompt in chunks is admitted only where all of it would fit
+    lone_whole: bool  # a request that is alone enters whole
+    detail: bool  # record what each running request holds
 
 
 @numba.njit(cache=True, inline="always")
@@ -444,8 +449,11 @@ def _settle(pool: Pool, load: Load, pending: Pending, merge: bool) -> None:
 @numba.njit(cache=True, nogil=True)
 def run(
     pool: Pool, load: Load, rules: Rules, pending: Pending, progress: Ints
-) -> tuple[Ints, Floats, Ints, Ints, Floats]:
+) -> tuple[Ints, Floats, Ints, Ints, Floats, Ints]:
     """Replay a trace; return recorded steps, their times, what came after, and request columns.
+
+    Last come the running requests of every recorded step, if asked for: record, request, slots
+    held and slots used.
 
     Request columns: state, first admitted step, finished step, preemptions, hit tokens, waiting
     steps; and, as times, waiting and finishing.
@@ -460,6 +468,7 @@ def run(
     about[:, 1:3] = -1
     about_s = np.full((n, 2), -1.0)
     sampled = np.zeros(n, np.int64)  # of requests that are not running
+    reached = np.zeros(n, np.int64)  # slots a request had when it had to leave
     swapped = np.zeros(n, np.int64)  # slots a swapped request has on the host
     waits_from = np.zeros(n, np.int64)
 
@@ -483,12 +492,15 @@ def run(
     record = np.zeros((1024, len(COLUMNS)), np.int64)
     record_s = np.zeros(1024)
     records = 0
+    detail = np.zeros((1024, 4), np.int64)
+    details = 0
     flow = np.zeros(len(COLUMNS), np.int64)
 
     running = 0
     computing = 0  # running requests with something still to compute
     next_new = 0
-    arrived = 0 if timed else n
+    arrived = 0
+    waiting_new = 0
     logical = 0
     final_held = 0  # contiguous: what running requests hold at their ends
     now = 0.0
@@ -498,13 +510,20 @@ def run(
     refused = 0
 
     while finished + refused < n:
-        if timed:
-            if running == 0 and backs == 0 and next_new == arrived:
-                now = max(now, load.arrival[arrived])
-            while arrived < n and load.arrival[arrived] <= now:
-                waits_from[arrived] = step
-                arrived += 1
+        if timed and running == 0 and backs == 0 and waiting_new == 0:
+            now = max(now, load.arrival[arrived])
+        while arrived < n and (not timed or load.arrival[arrived] <= now):
+            waits_from[arrived] = step
+            if load.never[arrived]:  # refused as it comes, never waited for
+                about[arrived, 0] = REFUSED
+                refused += 1
+            else:
+                waiting_new += 1
+            arrived += 1
         prefilled = 0
+        chunk = rules.chunk
+        if rules.lone_whole and running + backs + waiting_new == 1:
+            chunk = WHOLE
 
         # 1. Every running request gets the slots of its next tokens.
         forced = False
@@ -520,7 +539,7 @@ def run(
                 j += 1
                 continue
             row = row_of[j]
-            more = 1 if todo[row] == 0 else min(todo[row], rules.chunk)
+            more = 1 if todo[row] == 0 else min(todo[row], chunk)
             pages = (more - spare[j] + unit - 1) // unit if more > spare[j] else 0
             while count[N_FREE] < pages and running > j:
                 running -= 1
@@ -540,6 +559,7 @@ def run(
                 computing -= todo[gone] > 0
                 logical -= stored
                 sampled[i] = max(load.output[i], 1) - left[running]
+                reached[i] = max(reached[i], stored)
                 spare_rows[spares] = gone
                 spares += 1
                 waits_from[i] = step
@@ -559,8 +579,10 @@ def run(
                 todo[row] -= more
                 computing -= todo[row] == 0
                 prefilled += more
-                again = left[j] < max(load.output[who[row]], 1)
-                flow[C_RECOMPUTED if again else C_PROMPT] += more
+                again = max(min(before + more, reached[who[row]]) - before, 0)
+                fresh = left[j] == max(load.output[who[row]], 1)
+                flow[C_RECOMPUTED] += again
+                flow[C_PROMPT if fresh else C_DECODED] += more - again
                 logical += more
                 served -= 1
             j += 1
@@ -570,14 +592,11 @@ def run(
 
         # 2. Admission, first come first served, unless somebody had to leave.
         blocked = forced
-        while not forced and running < most and (backs > 0 or next_new < arrived):
+        while not forced and running < most and (backs > 0 or waiting_new > 0):
             returns = backs > 0
-            i = back[backs - 1] if returns else next_new
-            if load.never[i]:  # refused when it comes up, never waited for
-                about[i, 0] = REFUSED
-                refused += 1
+            while not returns and load.never[next_new]:
                 next_new += 1
-                continue
+            i = back[backs - 1] if returns else next_new
             outputs = max(load.output[i], 1)
             tokens = load.prompt[i] + sampled[i]
             row = spare_rows[spares - 1]
@@ -589,17 +608,21 @@ def run(
                     blocked = True
                     break
                 held = load.reserve[i]
-                computed = min(tokens, rules.chunk)
+                computed = min(tokens, chunk)
             else:
                 unused = 0
                 if cached:
                     hits, unused = _find(pool, load, i, row, tokens - rules.lookup_slack)
                 computed = tokens - hits * unit
+                room_for = computed
                 if swapped[i] == 0:
-                    computed = min(computed, rules.chunk)
+                    computed = min(computed, chunk)
+                    room_for = room_for if rules.whole_must_fit else computed
                 pages = (computed + unit - 1) // unit
-                kept_free = rules.watermark if running > 0 else 0  # alone, it waits for nobody
-                if pages + unused > count[N_FREE] - kept_free:
+                wanted = (room_for + unit - 1) // unit + unused
+                if running > 0:  # alone, it waits for nobody
+                    wanted += rules.watermark
+                if wanted > count[N_FREE]:
                     blocked = True
                     break
                 if hits > 0:
@@ -611,7 +634,10 @@ def run(
                 backs -= 1
             else:
                 next_new += 1
-            if about[i, 1] < 0:
+                waiting_new -= 1
+            stored = hits * unit + computed
+            first_time = about[i, 1] < 0
+            if first_time:
                 about[i, 1] = step
                 about_s[i, 0] = now - (load.arrival[i] if timed else 0.0)
             about[i, 5] += step - waits_from[i]
@@ -622,16 +648,16 @@ def run(
                 flow[C_DECODED] += 1
                 host_free += (swapped[i] + unit - 1) // unit
                 swapped[i] = 0
-            elif sampled[i] > 0:
-                flow[C_RESUMED_HIT] += hits * unit
-                flow[C_RECOMPUTED] += computed
-                prefilled += computed
             else:
-                flow[C_HIT] += hits * unit
-                about[i, 4] += hits * unit
-                flow[C_PROMPT] += computed
+                again = max(min(stored, reached[i]) - hits * unit, 0)
+                flow[C_RECOMPUTED] += again
+                flow[C_DECODED if sampled[i] > 0 else C_PROMPT] += computed - again
                 prefilled += computed
-            stored = hits * unit + computed
+                if first_time:
+                    flow[C_HIT] += hits * unit
+                    about[i, 4] += hits * unit
+                else:
+                    flow[C_RESUMED_HIT] += hits * unit
             row_of[running] = row
             spare[running] = held - stored
             left[running] = outputs - sampled[i]
@@ -655,7 +681,7 @@ def run(
             line[:] = flow
             flow[:] = 0
             line[C_RUNNING] = running
-            line[C_WAITING] = backs + arrived - next_new
+            line[C_WAITING] = backs + waiting_new
             line[C_BLOCKED] = blocked
             line[C_LOGICAL] = logical
             line[C_SHARED] = count[N_EXTRA] * unit
@@ -677,6 +703,14 @@ def run(
             line[C_EVICTIONS] = count[N_EVICTIONS]
             count[N_ALLOCATIONS] = count[N_FREES] = count[N_EVICTIONS] = 0
             record_s[records] = now
+            if rules.detail:
+                for j in range(running):
+                    if details == detail.shape[0]:
+                        detail = _grown(detail)
+                    row = row_of[j]
+                    used = room[row] - spare[j]
+                    detail[details] = (records, who[row], room[row], used)
+                    details += 1
             records += 1
 
         if pending.counter[0] > 0:
@@ -724,4 +758,4 @@ def run(
     flow[C_ALLOCATIONS] += count[N_ALLOCATIONS]
     flow[C_FREES] += count[N_FREES]
     flow[C_EVICTIONS] += count[N_EVICTIONS]
-    return record[:records], record_s[:records], flow, about, about_s
+    return record[:records], record_s[:records], flow, about, about_s, detail[:details]

@@ -24,8 +24,8 @@ class Paged:
     prefix_cache : bool
         Share complete pages of common prefixes, and keep freed pages until they are reused.
     watermark : float
-        Share of the pool's pages that an admission must leave free, from 0 to below 1. vLLM keeps
-        ``int(watermark x pages)``, null pages included.
+        Share of the pool's pages, null pages included, that an admission must leave free, from 0
+        to below 1, rounded down. Where nothing runs it does not hold.
     preemption : {"recompute", "swap"}
         What becomes of the latest request when a page is missing: its pages are freed and its
         tokens computed again, or they are copied to a host pool, all or none.
@@ -39,6 +39,11 @@ class Paged:
     same_step_hits : bool
         Let a request find pages that another admitted in the same step is about to fill (vLLM);
         without it they are found from the next step on (SGLang).
+    whole_prompt_must_fit : bool
+        Admit a prompt that enters in chunks only where all of it would fit (vLLM); without it,
+        room for its first chunk is enough.
+    lone_prompt_whole : bool
+        Let a request that is the only one in the system enter whole, whatever the chunk (vLLM).
     merge_duplicates : bool
         At the end of a step, point at the cached page that holds the same and free the copy
         (SGLang). vLLM's table only grows: a duplicate stays until it is freed.
@@ -63,6 +68,8 @@ class Paged:
     null_pages: int = 0
     compute_last_token: bool = True
     same_step_hits: bool = True
+    whole_prompt_must_fit: bool = True
+    lone_prompt_whole: bool = True
     merge_duplicates: bool = False
 
     def __post_init__(self) -> None:

@@ -47,6 +47,9 @@ class Replay:
     requests : DataFrame
         One row a request: state, admitted_step, finished_step, preemptions, hit_tokens,
         waiting_steps, waiting_s and latency_s (missing where it did not get so far).
+    running_requests : DataFrame, optional
+        One row for each recorded step and request running in it, in the order of admission:
+        record, request, held_slots and used_slots.
 
     Raises
     ------
@@ -61,6 +64,7 @@ class Replay:
     time_s: npt.NDArray[np.float64]
     after: npt.NDArray[np.int64]
     requests: pd.DataFrame
+    running_requests: pd.DataFrame | None = None
 
     columns = engine.COLUMNS
 
