@@ -105,6 +105,15 @@ def test_eviction_order_hits_on_freed_pages_and_pressure() -> None:
     pool.check_integrity()
 
 
+def test_a_hit_on_a_freed_page_takes_room_too() -> None:
+    pool = engine_pool(4)
+    pool.release(admit(pool, tok(0, 9)))
+    admit(pool, tok(100, 4))
+    assert (pool.free_pages, hit_of(pool, tok(0, 13))) == ((4, 2, 1), 8)
+    assert pool.admit(tok(0, 13)) is None  # two pages found and two new ones: three are free
+    assert admit(pool, tok(0, 12)).pages == (1, 2, 4)
+
+
 def test_usage_counts_cached_pages_without_a_holder_as_free() -> None:
     pool = engine_pool(8)
     table = admit(pool, tok(0, 13))
@@ -531,7 +540,7 @@ def test_uniform_parents_are_seeded_and_save_more_than_samples() -> None:
 
 def test_uniform_parents_are_uniform() -> None:
     """With two beams and pages of one slot, both have one parent half of the time."""
-    pages = beam_search(1, 4001, 2, 1, seed=5)
+    pages = beam_search(1, 2001, 2, 1, seed=5)
     # Only both having one parent shares a step's pages; then all before it is shared too.
     unshared = [held - tokens for held, tokens in zip(pages.pages_with, pages.tokens, strict=True)]
     mean = sum(unshared) / len(unshared)
@@ -598,6 +607,21 @@ def test_the_papers_seven_requests_of_the_maximum(fit: str) -> None:
     ledger = pool.ledger(dict.fromkeys(held, 500), request_slots=2048)
     assert (ledger.external_slots, ledger.unallocated_slots) == (1392, 0)
     assert ledger.capacity_slots == 15728
+
+
+def test_buddies_split_low_first_and_merge_from_either_side() -> None:
+    for order in ((0, 4, 8), (8, 4, 0), (4, 0, 8)):
+        pool = ContiguousPool(16, "buddy")
+        assert [pool.allocate(n) for n in (3, 4, 5)] == [0, 4, 8]
+        for start in order:
+            pool.release(start)
+            pool.check_integrity()
+        assert pool.holes == (Hole(0, 16),)
+    pool = ContiguousPool(16, "buddy")
+    assert [pool.allocate(2) for _ in range(8)] == list(range(0, 16, 2))
+    for start in (14, 2, 6, 10):
+        pool.release(start)
+    assert [pool.allocate(1) for _ in range(4)] == [2, 3, 6, 7]  # of equal blocks the first
 
 
 def test_rounding_is_external_and_not_reserved() -> None:
@@ -915,9 +939,70 @@ class ContiguousPoolMachine(RuleBasedStateMachine):
 
 
 TestPagePool = PagePoolMachine.TestCase
-TestPagePool.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestPagePool.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestContiguousPool = ContiguousPoolMachine.TestCase
-TestContiguousPool.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestContiguousPool.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_page_pool_agrees_over_thousands_of_operations(seed: int, prefix_cache: bool) -> None:
+    """The same machine, on a pool kept busy: hits, copies and evictions, each many times."""
+    rng = np.random.default_rng(seed)
+    machine = PagePoolMachine()
+    machine.make(pages=20, page_size=2 + seed % 2, prefix_cache=prefix_cache, null=seed % 2)
+    for _ in range(2000):
+        tokens = rng.integers(2, size=rng.integers(1, 9)).tolist()
+        index = int(rng.integers(99))
+        name = rng.choice(
+            ["admit", "append", "fork", "extend", "allocate", "release"],
+            p=[0.3, 0.25, 0.15, 0.03, 0.02, 0.25],
+        )
+        if name == "admit":
+            machine.admit(
+                tokens=tokens,
+                chunk=int(rng.choice([2, 14])),
+                computed=bool(rng.integers(2)),
+                ahead=int(rng.choice([0, 2])),
+                spare=int(rng.integers(2)),
+            )
+        elif name == "allocate":
+            machine.allocate(n=int(rng.integers(1, 4)))
+        elif machine.model:
+            match name:
+                case "append":
+                    machine.append(index=index, tokens=tokens[:4], known=bool(rng.random() < 0.8))
+                case "fork":
+                    machine.fork(index=index)
+                case "extend":
+                    machine.extend(index=index, n=int(rng.integers(1, 3)))
+                case "release":
+                    machine.release(index=index)
+        machine.agrees()
+    counts = machine.pool.counts
+    assert counts.copied_pages > 10, counts
+    if prefix_cache:
+        assert min(counts.hit_pages, counts.evicted_pages) > 50, counts
+        assert counts.revived_pages > 10, counts
+    else:
+        assert counts.hit_pages == counts.evicted_pages == 0
+
+
+@pytest.mark.parametrize("capacity", [64, 103])
+@pytest.mark.parametrize("fit", ["first", "best", "buddy"])
+def test_a_contiguous_pool_agrees_over_thousands_of_operations(fit: str, capacity: int) -> None:
+    rng = np.random.default_rng(capacity)
+    machine = ContiguousPoolMachine()
+    machine.make(capacity=capacity, fit=fit)
+    most_holes = 0
+    for _ in range(800):
+        if machine.requested and rng.random() < 0.5:
+            machine.release(index=int(rng.integers(99)))
+        else:
+            machine.allocate(slots=int(rng.choice([1, 2, 3, 5, 8, 13])))
+        machine.agrees()
+        most_holes = max(most_holes, len(machine.pool.holes))
+    assert most_holes > 5
 
 
 # ---- each invariant broken by hand --------------------------------------------------------------

@@ -137,9 +137,9 @@ class _Buddies:
         if found > self.largest:
             return None
         start = self._free[found].pop(0)
-        while found > size:  # keep the lower half, free the upper one
+        while found > size:  # keep the lower half; the upper one is the only free block of its size
             found //= 2
-            insort(self._free[found], start + found)
+            self._free[found].append(start + found)
         return start
 
     def give(self, start: int, size: int) -> None:
