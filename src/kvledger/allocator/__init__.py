@@ -5,6 +5,7 @@ every slot to be in exactly one place. A whole trace runs through a compiled eng
 to them.
 
 ================  ==============================================================================
+``inputs``        checks of what is handed to a page pool
 ``freequeue``     free pages in the order in which they are handed out
 ``pagekeys``      what makes two complete pages the same page
 ``pagestore``     pages as such: holders, free ones, cached ones, eviction
