@@ -97,8 +97,9 @@ def step_by_step(named: Mapping[str, Replay]) -> pd.DataFrame:
 def mean_shares(named: Mapping[str, Replay], *, drop: float = 0.1) -> pd.DataFrame:
     """Average the parts of each pool over its settled steps.
 
-    Columns: policy, one share for each of :data:`PARTS` (they add up to one), running (requests
-    on average), steps (of the whole replay), preempted, recomputed_tokens, refused.
+    Columns: policy, one share for each of :data:`PARTS` (they add up to one), shared_share (what
+    sharing spares, no part of the capacity), running (requests on average), steps (of the whole
+    replay), preempted, recomputed_tokens, refused.
     """
     rows = []
     for name, result in named.items():
@@ -107,6 +108,7 @@ def mean_shares(named: Mapping[str, Replay], *, drop: float = 0.1) -> pd.DataFra
         row |= {
             key: float(part(result, key)[steps].mean()) / result.capacity_slots for key in PARTS
         }
+        row["shared_share"] = float(result.shared_tokens[steps].mean()) / result.capacity_slots
         row["running"] = float(result.running[steps].mean())
         row["steps"] = len(result)
         row["preempted"] = result.total("preempted")
@@ -143,6 +145,45 @@ def pressure(named: Mapping[str, Replay], *, drop: float = 0.1) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def quiet_moment(result: Replay) -> pd.Series:
+    """Return the step that flatters most: in the middle half, nobody waits, and least is held.
+
+    Returns
+    -------
+    Series
+        time_s, held_share, running, waiting, and preempted_before: how often somebody had to leave
+        until then.
+
+    Raises
+    ------
+    LedgerError
+        If somebody waits in every step of the middle half.
+
+    Examples
+    --------
+    >>> trace = Trace([5] * 8, [4] * 8, arrival_s=range(0, 80, 10))
+    >>> from kvledger.replay import Arrivals
+    >>> result = replay(trace, Paged(4), capacity_slots=16, clock=Arrivals(base_s=1.0))
+    >>> int(quiet_moment(result)["preempted_before"])
+    0
+    """
+    middle = settled(result, drop=0.25)
+    held = np.where(result.waiting == 0, result.allocated_slots, result.capacity_slots + 1)[middle]
+    at = middle.start + int(np.argmin(held))
+    if result.waiting[at]:
+        raise LedgerError("somebody waits in every step of the middle half: no moment is quiet")
+    return pd.Series(
+        {
+            "time_s": float(result.time_s[at]),
+            "held_share": float(result.allocated_slots[at]) / result.capacity_slots,
+            "running": int(result.running[at]),
+            "waiting": int(result.waiting[at]),
+            "preempted_before": int(result.preempted[: at + 1].sum()),
+        },
+        dtype=object,
+    )
 
 
 def replays(
@@ -223,12 +264,11 @@ def hit_rates(
     rows = []
     for capacity in [*capacities, endless]:
         result = replay(trace, policy, capacity_slots=capacity, max_running=max_running)
-        hits, computed = result.total("hit_tokens"), result.total("computed_prompt_tokens")
         rows.append(
             {
                 "capacity_slots": None if capacity == endless else capacity,
-                "hit_tokens": hits,
-                "hit_rate": hits / (hits + computed),
+                "hit_tokens": result.total("hit_tokens"),
+                "hit_rate": result.hit_rate,
                 "mean_shared_tokens": float(result.shared_tokens.mean()),
                 "preempted": result.total("preempted"),
                 "evictions": result.total("evictions"),

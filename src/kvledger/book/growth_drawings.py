@@ -85,8 +85,7 @@ def pools_over_time(frame: pd.DataFrame, *, x_label: str) -> Figure:
                 look["linewidth"] = 0.0
                 ax.fill_between(xs, low, high, **look)
             low = high
-        running = float(rows["running"].mean())
-        ax.set_title(f"{name}: {running:.1f} requests on average", fontsize=9.5, pad=3)
+        ax.set_title(str(name), fontsize=9.5, pad=3)
         ax.set(xlim=(xs[0], xs[-1]), ylim=(0, 1))
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         ax.set_yticks([0, 0.5, 1])

@@ -95,6 +95,17 @@ class Replay:
         """Logical tokens less shared ones, one value a step."""
         return self.logical_tokens - self.shared_tokens
 
+    @property
+    def hit_rate(self) -> float:
+        """Prompt tokens found cached on first admission, as a share of all prompt tokens then."""
+        hits = self.total("hit_tokens")
+        return hits / max(hits + self.total("computed_prompt_tokens"), 1)
+
+    @property
+    def shared_of_logical(self) -> float:
+        """Logical tokens that point at another's tensor, as a share, over all recorded steps."""
+        return float(self.shared_tokens.sum()) / max(float(self.logical_tokens.sum()), 1.0)
+
     def total(self, column: str) -> int:
         """Return the whole of a flow, such as ``"preempted"``, to the end of the replay.
 
