@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -182,7 +183,8 @@ def _page_ids(
             f"page_size is {page} and an id stands for {size} tokens; one must divide the other"
         )
     covered = np.minimum(
-        trace.prompt_tokens, size * np.array([len(ids) for ids in trace.page_ids], np.int64)
+        trace.prompt_tokens,
+        size * np.fromiter(map(len, trace.page_ids), np.int64, trace.n_requests),
     )
     lists: list[Sequence[int]] = list(trace.page_ids)
     if output_page_ids is not None:
@@ -202,16 +204,24 @@ def _page_ids(
             if len(more):
                 lists[i] = [*lists[i][:complete], *more]
                 covered[i] = size * len(lists[i])
-    counts = np.array([len(ids) for ids in lists], np.int64)
-    flat = np.fromiter((i for ids in lists for i in ids), np.int64, int(counts.sum()))
-    different, dense = np.unique(flat, return_inverse=True)
-    keys = different.size * max(1, size // page)
+    counts = np.fromiter(map(len, lists), np.int64, len(lists))
+    flat = np.fromiter(chain.from_iterable(lists), np.int64, int(counts.sum()))
+    n_different, dense = _dense(flat)
+    keys = n_different * max(1, size // page)
     if keys > _MOST_TABLE_ENTRIES:
         raise LedgerError(
             f"page_size is {page}: {keys} different pages; a prefix cache is replayed up to "
             f"{_MOST_TABLE_ENTRIES}, so take larger pages"
         )
-    return _PageIds(np.cumsum(counts) - counts, dense.astype(np.int64), covered, size, keys)
+    return _PageIds(np.cumsum(counts) - counts, dense, covered, size, keys)
+
+
+def _dense(ids: npt.NDArray[np.int64]) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return how many numbers there are, and ids as such, as they are if they are small."""
+    if ids.size and ids.min() >= 0 and ids.max() < 4 * ids.size:
+        return int(ids.max()) + 1, ids
+    different, numbers = np.unique(ids, return_inverse=True)
+    return different.size, numbers.astype(np.int64)
 
 
 def _usable_pages(policy: Paged, capacity: int) -> int:
@@ -237,13 +247,15 @@ def _reserved(
         return at_end
     if policy.reserve == "pow2":
         if policy.pow2_of == "total":
-            return next_power_of_two(at_end)
-        return trace.prompt_tokens + next_power_of_two(np.maximum(trace.output_tokens, 1))
+            slots = next_power_of_two(at_end)
+        else:
+            slots = trace.prompt_tokens + next_power_of_two(np.maximum(trace.output_tokens, 1))
+        return slots if policy.maximum is None else np.minimum(slots, policy.maximum)
     return np.full(trace.n_requests, policy.reserve, np.int64)
 
 
 def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) -> engine.Pool:
-    count = np.zeros(9, np.int64)
+    count = np.zeros(engine.COUNTERS, np.int64)
     count[engine.N_FREE] = pages
     cached = policy.prefix_cache
     if cached and max(rows * longest, pages) > _MOST_TABLE_ENTRIES:
@@ -251,15 +263,17 @@ def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) ->
             f"{rows} requests of up to {longest} pages: a prefix cache is replayed with up to "
             f"{_MOST_TABLE_ENTRIES} entries, so take larger pages or run fewer requests"
         )
-    lines = np.zeros((pages + 1 if cached else 0, engine.PAGE_COLUMNS), np.int32)
-    ring = np.arange(len(lines), dtype=np.int32)
-    lines[:, engine.BEFORE], lines[:, engine.AFTER] = np.roll(ring, 1), np.roll(ring, -1)
+    lines = np.zeros((pages if cached else 0, engine.PAGE_COLUMNS), np.int64)
     lines[:, engine.KEY], lines[:, engine.NEXT_SAME] = engine.NO_KEY, -1
+    count[engine.N_UNKEYED] = len(lines)
     return engine.Pool(
         kind=engine.CACHED if cached else engine.COUNTED,
         unit=policy.page_size,
         counter=count,
         page=lines,
+        unkeyed=np.arange(len(lines))[::-1].copy(),
+        # Twice as long as there are pages, so that tidying it up is rare.
+        queue=np.zeros((2 * len(lines), 2), np.int64),
         first_of_key=np.full(keys, -1, np.int32),
         table=np.zeros((rows, longest if cached else 0), np.int32),
         hole_start=np.empty(0, np.int64),
@@ -268,7 +282,7 @@ def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) ->
 
 
 def _run_pool(policy: Contiguous, capacity: int, rows: int) -> engine.Pool:
-    count = np.zeros(9, np.int64)
+    count = np.zeros(engine.COUNTERS, np.int64)
     count[engine.N_FREE] = capacity
     # Each running request splits at most one hole (a buddy block: one of each order).
     most = rows + 2 if policy.fit != "buddy" else 64 * (rows + 2)
@@ -285,7 +299,9 @@ def _run_pool(policy: Contiguous, capacity: int, rows: int) -> engine.Pool:
         kind=_KINDS[policy.fit],
         unit=1,
         counter=count,
-        page=np.empty((0, engine.PAGE_COLUMNS), np.int32),
+        page=np.empty((0, engine.PAGE_COLUMNS), np.int64),
+        unkeyed=np.empty(0, np.int64),
+        queue=np.empty((0, 2), np.int64),
         first_of_key=np.empty(0, np.int32),
         table=np.empty((0, 0), np.int32),
         hole_start=start,

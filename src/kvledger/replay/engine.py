@@ -86,18 +86,31 @@ COLUMNS = (
 _FIRST_FLOW = C_ADMITTED  # from here on, columns count what happened since the last record
 
 # Counters of a pool.
-(N_FREE, N_HELD, N_EXTRA, N_CACHED, N_ALLOCATIONS, N_FREES, N_EVICTIONS, N_HOLES, N_ROUNDING) = (
-    range(9)
-)
+(
+    N_FREE,
+    N_HELD,
+    N_EXTRA,
+    N_CACHED,
+    N_ALLOCATIONS,
+    N_FREES,
+    N_EVICTIONS,
+    N_HOLES,
+    N_ROUNDING,
+    N_UNKEYED,
+    N_QUEUED,
+    N_OLDEST,
+    N_STAMP,
+) = range(13)
+COUNTERS = 13
 
 NO_KEY, PRIVATE_KEY = -2, -1
 
 WHOLE = 2**62  # tokens of a chunk that is never too small
 
 # Columns of a page, side by side so that a page costs one line of the processor's cache: its
-# neighbours in the free queue, its holders, its key, and the next page with the same key.
-BEFORE, AFTER, REFS, KEY, NEXT_SAME = range(5)
-PAGE_COLUMNS = 8
+# holders, its key, the next page with the same key, and the number under which it was freed last.
+REFS, KEY, NEXT_SAME, FREED_AS = range(4)
+PAGE_COLUMNS = 4
 
 
 class Pool(NamedTuple):
@@ -106,7 +119,9 @@ class Pool(NamedTuple):
     kind: int
     unit: int  # slots a page; 1 where memory is contiguous
     counter: Ints  # the counters above, in pages or slots
-    page: Shorts  # a line a page, of the columns below, and one more that closes the free queue
+    page: Ints  # a line a page, of the columns above
+    unkeyed: Ints  # free pages that cannot be found, reused first, the latest freed on top
+    queue: Ints  # free pages that can: page and number, the oldest first, in a ring
     first_of_key: Shorts
     table: Shorts  # pages of each running row
     hole_start: Ints  # contiguous: holes in order of address; buddy: free blocks
@@ -168,134 +183,183 @@ def _page_key(load: Load, request: int, page: int, unit: int) -> int:
     return int(load.ids[load.id_start[request] + (page + 1) * each - 1])
 
 
-@numba.njit(cache=True, inline="always")
-def _unlink(pool: Pool, page: int) -> None:
-    a, b = pool.page[page, BEFORE], pool.page[page, AFTER]
-    pool.page[a, AFTER] = b
-    pool.page[b, BEFORE] = a
+@numba.njit(cache=True)
+def _tidy(count: Ints, pages: Ints, queue: Ints) -> None:
+    """Drop what is no longer free from the full queue; at least half of it goes."""
+    size = queue.shape[0]
+    kept = 0
+    for k in range(count[N_QUEUED]):
+        at = (count[N_OLDEST] + k) % size
+        page, number = queue[at, 0], queue[at, 1]
+        if pages[page, FREED_AS] == number:
+            to = (count[N_OLDEST] + kept) % size
+            queue[to, 0], queue[to, 1] = page, number
+            kept += 1
+    count[N_QUEUED] = kept
 
 
 @numba.njit(cache=True, inline="always")
-def _link_between(pool: Pool, page: int, a: int, b: int) -> None:
-    pool.page[page, BEFORE], pool.page[page, AFTER] = a, b
-    pool.page[a, AFTER] = page
-    pool.page[b, BEFORE] = page
-
-
-@numba.njit(cache=True, inline="always")
-def _forget(pool: Pool, page: int) -> None:
+def _forget(pages: Ints, first_of_key: Shorts, page: int) -> None:
     """Take a page out of the prefix cache."""
-    key = pool.page[page, KEY]
-    pool.page[page, KEY] = NO_KEY
+    key = pages[page, KEY]
+    pages[page, KEY] = NO_KEY
     if key < 0:
         return
-    if pool.first_of_key[key] == page:
-        pool.first_of_key[key] = pool.page[page, NEXT_SAME]
+    if first_of_key[key] == page:
+        first_of_key[key] = pages[page, NEXT_SAME]
         return
-    other = pool.first_of_key[key]
-    while pool.page[other, NEXT_SAME] != page:
-        other = pool.page[other, NEXT_SAME]
-    pool.page[other, NEXT_SAME] = pool.page[page, NEXT_SAME]
+    other = first_of_key[key]
+    while pages[other, NEXT_SAME] != page:
+        other = pages[other, NEXT_SAME]
+    pages[other, NEXT_SAME] = pages[page, NEXT_SAME]
 
 
 @numba.njit(cache=True, inline="always")
-def _publish(pool: Pool, page: int, key: int) -> None:
+def _publish(pages: Ints, first_of_key: Shorts, page: int, key: int) -> None:
     """Let a complete page be found by its key, after those that already carry it."""
-    pool.page[page, KEY] = key
+    pages[page, KEY] = key
     if key < 0:
         return
-    pool.page[page, NEXT_SAME] = -1
-    other = pool.first_of_key[key]
+    pages[page, NEXT_SAME] = -1
+    other = first_of_key[key]
     if other < 0:
-        pool.first_of_key[key] = page
+        first_of_key[key] = page
         return
-    while pool.page[other, NEXT_SAME] >= 0:
-        other = pool.page[other, NEXT_SAME]
-    pool.page[other, NEXT_SAME] = page
+    while pages[other, NEXT_SAME] >= 0:
+        other = pages[other, NEXT_SAME]
+    pages[other, NEXT_SAME] = page
 
 
 @numba.njit(cache=True, inline="always")
-def _take(pool: Pool, row: int, have: int, more: int) -> None:
+def _take(
+    kind: int,
+    count: Ints,
+    pages: Ints,
+    unkeyed: Ints,
+    queue: Ints,
+    first_of_key: Shorts,
+    table: Shorts,
+    row: int,
+    have: int,
+    more: int,
+) -> None:
     """Give a row ``more`` free pages after the ``have`` it holds."""
-    count = pool.counter
     count[N_FREE] -= more
     count[N_HELD] += more
     count[N_ALLOCATIONS] += more
-    if pool.kind == COUNTED:
+    if kind == COUNTED:
         return
-    ring = pool.page.shape[0] - 1
     for k in range(have, have + more):
-        page = pool.page[ring, AFTER]
-        _unlink(pool, page)
-        if pool.page[page, KEY] != NO_KEY:
-            _forget(pool, page)
+        if count[N_UNKEYED] > 0:
+            count[N_UNKEYED] -= 1
+            page = unkeyed[count[N_UNKEYED]]
+        else:
+            page = -1
+            while page < 0:  # what was found again since it was freed is passed over
+                at = count[N_OLDEST]
+                count[N_OLDEST] = at + 1 if at + 1 < queue.shape[0] else 0
+                count[N_QUEUED] -= 1
+                if pages[queue[at, 0], FREED_AS] == queue[at, 1]:
+                    page = queue[at, 0]
+            pages[page, FREED_AS] = 0
+            _forget(pages, first_of_key, page)
             count[N_CACHED] -= 1
             count[N_EVICTIONS] += 1
-        pool.page[page, REFS] = 1
-        pool.table[row, k] = page
+        pages[page, REFS] = 1
+        table[row, k] = page
 
 
 @numba.njit(cache=True, inline="always")
-def _drop(pool: Pool, page: int) -> None:
+def _drop(count: Ints, pages: Ints, unkeyed: Ints, queue: Ints, page: int) -> None:
     """Let one holder of a page go."""
-    count = pool.counter
-    pool.page[page, REFS] -= 1
-    if pool.page[page, REFS] > 0:
+    pages[page, REFS] -= 1
+    if pages[page, REFS] > 0:
         count[N_EXTRA] -= 1
         return
-    ring = pool.page.shape[0] - 1
     count[N_FREE] += 1
     count[N_HELD] -= 1
     count[N_FREES] += 1
-    if pool.page[page, KEY] == NO_KEY:
-        _link_between(pool, page, ring, pool.page[ring, AFTER])
-    else:
-        count[N_CACHED] += 1
-        _link_between(pool, page, pool.page[ring, BEFORE], ring)
+    if pages[page, KEY] == NO_KEY:
+        unkeyed[count[N_UNKEYED]] = page
+        count[N_UNKEYED] += 1
+        return
+    count[N_CACHED] += 1
+    size = queue.shape[0]
+    if count[N_QUEUED] == size:
+        _tidy(count, pages, queue)
+    count[N_STAMP] += 1
+    at = count[N_OLDEST] + count[N_QUEUED]
+    at = at - size if at >= size else at
+    queue[at, 0], queue[at, 1] = page, count[N_STAMP]
+    pages[page, FREED_AS] = count[N_STAMP]
+    count[N_QUEUED] += 1
 
 
 @numba.njit(cache=True, inline="always")
-def _release_pages(pool: Pool, row: int, pages: int) -> None:
-    if pool.kind == COUNTED:
-        pool.counter[N_FREE] += pages
-        pool.counter[N_HELD] -= pages
-        pool.counter[N_FREES] += pages
+def _release_pages(
+    kind: int,
+    count: Ints,
+    pages: Ints,
+    unkeyed: Ints,
+    queue: Ints,
+    table: Shorts,
+    row: int,
+    held: int,
+) -> None:
+    if kind == COUNTED:
+        count[N_FREE] += held
+        count[N_HELD] -= held
+        count[N_FREES] += held
         return
-    for k in range(pages - 1, -1, -1):  # tail first, so that it is evicted first
-        _drop(pool, pool.table[row, k])
+    for k in range(held - 1, -1, -1):  # tail first, so that it is evicted first
+        _drop(count, pages, unkeyed, queue, table[row, k])
 
 
 @numba.njit(cache=True)
-def _find(pool: Pool, load: Load, request: int, row: int, tokens: int) -> tuple[int, int]:
+def _find(
+    pages: Ints,
+    first_of_key: Shorts,
+    table: Shorts,
+    unit: int,
+    load: Load,
+    request: int,
+    row: int,
+    tokens: int,
+) -> tuple[int, int]:
     """Write the cached leading pages into a row; return how many, and how many are unused."""
     hits, unused = 0, 0
-    while (hits + 1) * pool.unit <= tokens:
-        key = _page_key(load, request, hits, pool.unit)
+    while (hits + 1) * unit <= tokens:
+        key = _page_key(load, request, hits, unit)
         if key < 0:
             break
-        page = pool.first_of_key[key]
+        page = first_of_key[key]
         if page < 0:
             break
-        pool.table[row, hits] = page
-        unused += pool.page[page, REFS] == 0
+        table[row, hits] = page
+        unused += pages[page, REFS] == 0
         hits += 1
     return hits, unused
 
 
+@numba.njit(cache=True, inline="always")
+def _hold(count: Ints, pages: Ints, page: int) -> None:
+    """Add a holder to a page that can be found; a free one is free no longer."""
+    if pages[page, REFS] == 0:
+        pages[page, FREED_AS] = 0
+        count[N_FREE] -= 1
+        count[N_HELD] += 1
+        count[N_CACHED] -= 1
+    else:
+        count[N_EXTRA] += 1
+    pages[page, REFS] += 1
+
+
 @numba.njit(cache=True)
-def _touch(pool: Pool, row: int, hits: int) -> None:
+def _touch(count: Ints, pages: Ints, table: Shorts, row: int, hits: int) -> None:
     """Hold the pages that were found."""
-    count = pool.counter
     for k in range(hits):
-        page = pool.table[row, k]
-        if pool.page[page, REFS] == 0:
-            _unlink(pool, page)
-            count[N_FREE] -= 1
-            count[N_HELD] += 1
-            count[N_CACHED] -= 1
-        else:
-            count[N_EXTRA] += 1
-        pool.page[page, REFS] += 1
+        page = table[row, k]
+        _hold(count, pages, page)
 
 
 @numba.njit(cache=True)
@@ -410,11 +474,20 @@ def _grown(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 @numba.njit(cache=True, inline="always")
 def _fill(
-    pool: Pool, load: Load, pending: Pending, same_step: bool, request: int, row: int, page: int
+    pages: Ints,
+    first_of_key: Shorts,
+    table: Shorts,
+    unit: int,
+    load: Load,
+    pending: Pending,
+    same_step: bool,
+    request: int,
+    row: int,
+    page: int,
 ) -> None:
     """Let a complete page be found, now or at the end of the step."""
     if same_step:
-        _publish(pool, pool.table[row, page], _page_key(load, request, page, pool.unit))
+        _publish(pages, first_of_key, table[row, page], _page_key(load, request, page, unit))
         return
     k = pending.counter[0]
     pending.request[k], pending.row[k], pending.page[k] = request, row, page
@@ -422,27 +495,30 @@ def _fill(
 
 
 @numba.njit(cache=True)
-def _settle(pool: Pool, load: Load, pending: Pending, merge: bool) -> None:
+def _settle(
+    count: Ints,
+    pages: Ints,
+    unkeyed: Ints,
+    queue: Ints,
+    first_of_key: Shorts,
+    table: Shorts,
+    unit: int,
+    load: Load,
+    pending: Pending,
+    merge: bool,
+) -> None:
     """Let the pages filled in this step be found; merge copies of pages that are known."""
-    count = pool.counter
     for k in range(pending.counter[0]):
         row, page = pending.row[k], pending.page[k]
-        at = pool.table[row, page]
-        key = _page_key(load, pending.request[k], page, pool.unit)
-        known = pool.first_of_key[key] if key >= 0 else -1
+        at = table[row, page]
+        key = _page_key(load, pending.request[k], page, unit)
+        known = first_of_key[key] if key >= 0 else -1
         if not merge or known < 0 or known == at:
-            _publish(pool, at, key)
+            _publish(pages, first_of_key, at, key)
             continue
-        pool.table[row, page] = known
-        if pool.page[known, REFS] == 0:
-            _unlink(pool, known)
-            count[N_FREE] -= 1
-            count[N_HELD] += 1
-            count[N_CACHED] -= 1
-        else:
-            count[N_EXTRA] += 1
-        pool.page[known, REFS] += 1
-        _drop(pool, at)
+        table[row, page] = known
+        _hold(count, pages, known)
+        _drop(count, pages, unkeyed, queue, at)
     pending.counter[0] = 0
 
 
@@ -459,9 +535,12 @@ def run(
     steps; and, as times, waiting and finishing.
     """
     n = load.prompt.size
-    unit, count = pool.unit, pool.counter
-    contiguous = pool.kind >= FIRST_FIT
-    cached = pool.kind == CACHED
+    kind, unit, count = pool.kind, pool.unit, pool.counter
+    # Arrays of their own: reaching through the tuple at each use would cost more than the use.
+    lines, unkeyed, queue = pool.page, pool.unkeyed, pool.queue
+    first_of_key, table = pool.first_of_key, pool.table
+    contiguous = kind >= FIRST_FIT
+    cached = kind == CACHED
     timed = load.arrival.size > 0
 
     about = np.zeros((n, 6), np.int64)
@@ -535,7 +614,18 @@ def run(
                 if cached and spare[j] == 0:
                     row = row_of[j]
                     page = room[row] // unit - 1
-                    _fill(pool, load, pending, rules.same_step, who[row], row, page)
+                    _fill(
+                        lines,
+                        first_of_key,
+                        table,
+                        unit,
+                        load,
+                        pending,
+                        rules.same_step,
+                        who[row],
+                        row,
+                        page,
+                    )
                 j += 1
                 continue
             row = row_of[j]
@@ -551,7 +641,7 @@ def run(
                 flow[C_PREEMPTED] += 1
                 about[i, 3] += 1
                 about[i, 0] = WAITING
-                _release_pages(pool, gone, kept)
+                _release_pages(kind, count, lines, unkeyed, queue, table, gone, kept)
                 if rules.swap and todo[gone] == 0 and host_free >= kept:
                     host_free -= kept
                     swapped[i] = stored
@@ -568,13 +658,35 @@ def run(
             if running == j:
                 break
             if pages > 0:
-                _take(pool, row, room[row] // unit, pages)
+                _take(
+                    kind,
+                    count,
+                    lines,
+                    unkeyed,
+                    queue,
+                    first_of_key,
+                    table,
+                    row,
+                    room[row] // unit,
+                    pages,
+                )
             before = room[row] - spare[j]
             room[row] += pages * unit
             spare[j] = room[row] - before - more
             if cached:
                 for page in range(before // unit, (before + more) // unit):
-                    _fill(pool, load, pending, rules.same_step, who[row], row, page)
+                    _fill(
+                        lines,
+                        first_of_key,
+                        table,
+                        unit,
+                        load,
+                        pending,
+                        rules.same_step,
+                        who[row],
+                        row,
+                        page,
+                    )
             if todo[row] > 0:
                 todo[row] -= more
                 computing -= todo[row] == 0
@@ -612,7 +724,9 @@ def run(
             else:
                 unused = 0
                 if cached:
-                    hits, unused = _find(pool, load, i, row, tokens - rules.lookup_slack)
+                    hits, unused = _find(
+                        lines, first_of_key, table, unit, load, i, row, tokens - rules.lookup_slack
+                    )
                 computed = tokens - hits * unit
                 room_for = computed
                 if swapped[i] == 0:
@@ -626,8 +740,8 @@ def run(
                     blocked = True
                     break
                 if hits > 0:
-                    _touch(pool, row, hits)
-                _take(pool, row, hits, pages)
+                    _touch(count, lines, table, row, hits)
+                _take(kind, count, lines, unkeyed, queue, first_of_key, table, row, hits, pages)
                 held = (hits + pages) * unit
             spares -= 1
             if returns:
@@ -667,7 +781,18 @@ def run(
             final_held += load.prompt[i] + outputs - 1
             if cached:
                 for page in range(hits, stored // unit):
-                    _fill(pool, load, pending, rules.same_step, i, row, page)
+                    _fill(
+                        lines,
+                        first_of_key,
+                        table,
+                        unit,
+                        load,
+                        pending,
+                        rules.same_step,
+                        i,
+                        row,
+                        page,
+                    )
             running += 1
 
         # 3. The step is recorded.
@@ -714,7 +839,9 @@ def run(
             records += 1
 
         if pending.counter[0] > 0:
-            _settle(pool, load, pending, rules.merge)
+            _settle(
+                count, lines, unkeyed, queue, first_of_key, table, unit, load, pending, rules.merge
+            )
         if timed:
             now += rules.base_s + rules.running_s * running + rules.prefill_s * prefilled
         else:
@@ -742,7 +869,9 @@ def run(
                 if contiguous:
                     _unreserve(pool, place[row], room[row])
                 else:
-                    _release_pages(pool, row, room[row] // unit)
+                    _release_pages(
+                        kind, count, lines, unkeyed, queue, table, row, room[row] // unit
+                    )
                 logical -= room[row] - spare[j]
                 final_held -= load.prompt[i] + max(load.output[i], 1) - 1
                 spare_rows[spares] = row

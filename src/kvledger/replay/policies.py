@@ -124,11 +124,14 @@ class Contiguous:
     pow2_of : {"total", "output"}
         What the next power of two is taken of: all that the request holds at its end, or its
         output alone, to which the prompt is added.
+    maximum : int, optional
+        Most slots that "pow2" reserves: no system reserves beyond the longest sequence that it
+        serves. A request that needs more is refused.
 
     Raises
     ------
     LedgerError
-        For an unknown name or a maximum below one slot.
+        For an unknown name, a maximum below one slot, or one without "pow2".
 
     Examples
     --------
@@ -139,6 +142,7 @@ class Contiguous:
     reserve: int | Literal["pow2", "oracle"]
     fit: Literal["first", "best", "buddy"] = "first"
     pow2_of: Literal["total", "output"] = "total"
+    maximum: int | None = None
 
     def __post_init__(self) -> None:
         if self.reserve not in ("pow2", "oracle"):
@@ -149,6 +153,15 @@ class Contiguous:
             raise LedgerError(f'fit is {self.fit!r}; "first", "best" and "buddy" are accepted')
         if self.pow2_of not in ("total", "output"):
             raise LedgerError(f'pow2_of is {self.pow2_of!r}; "total" and "output" are accepted')
+        if self.maximum is not None:
+            accepted = "maximum is a whole number of slots, at least 1"
+            number = whole(self.maximum, "maximum", minimum=1, accepted=accepted)
+            object.__setattr__(self, "maximum", number)
+            if self.reserve != "pow2":
+                raise LedgerError(
+                    f"maximum is {number} and reserve is {self.reserve!r}; a maximum is accepted "
+                    'with reserve="pow2"'
+                )
 
 
 Policy: TypeAlias = Paged | Contiguous
