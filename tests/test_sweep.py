@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import psutil
@@ -70,9 +72,12 @@ TRACES = {"long": made(400), "short": made(150, seed=1)}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled() -> None:
-    """The engine is compiled here, so that no test waits for it."""
+def compiled() -> Iterator[None]:
+    """The engine is compiled here, so that no test waits for it; and poison spares this process."""
     MODULE._compile()
+    os.environ["SWEEP_TEST_PARENT"] = str(os.getpid())
+    yield
+    del os.environ["SWEEP_TEST_PARENT"]
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +87,17 @@ def by_one_process() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,
-    ) as started:
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as started,
+    ):
         yield started
 
 
@@ -273,18 +281,21 @@ class Poison(Paged):
 
 
 @pytest.mark.filterwarnings("ignore:A worker stopped")
-def test_a_combination_that_kills_again_and_again_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("SWEEP_TEST_PARENT", str(os.getpid()))
+def test_a_combination_that_kills_again_and_again_is_named(tmp_path: Path) -> None:
     policies = [Paged(4), Poison(page_size=8), Paged(16), Paged(2)]
-    # The workers start after the variable is set: those that idle from before do not have it.
+    # Workers that idle from before the variable was set do not have it.
     get_reusable_executor().shutdown(wait=True, kill_workers=True)
     with pytest.raises(LedgerError, match=r"^three, Poison\(page_size=8.*killed each time"):
         sweep({"three": THREE}, policies, [64], n_jobs=2, store=tmp_path)
     # Whoever was in its company is replayed by the next sweep at the latest.
     table = sweep({"three": THREE}, [Paged(4), Paged(16), Paged(2)], [64], store=tmp_path)
     assert table["finished"].tolist() == [3, 3, 3]
+
+
+def test_a_combination_that_kills_workers_is_named(cluster: LocalCluster) -> None:
+    policies = [Paged(4), Poison(page_size=8), Paged(16)]
+    with pytest.raises(LedgerError, match=r"^three, Poison\(page_size=8.*killed each time"):
+        sweep({"three": THREE}, policies, [64], scheduler=cluster.scheduler_address)
 
 
 def test_writable_arrays_do_not_compile_the_engine_again() -> None:
@@ -445,6 +456,19 @@ def test_a_killed_sweep_goes_on(
     table = sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, n_jobs=1, store=store)
     assert len(replayed) == len(by_one_process) - there
     same(table, by_one_process)
+
+
+def test_the_source_that_a_row_depends_on() -> None:
+    names = {name for name, _ in MODULE._sources()}
+    assert {f"replay/{name}.py" for name in ("__init__", "engine", "policies", "sweep")} <= names
+    assert {"errors.py", "lengths.py", "ledger.py", "reservation.py", "traces.py"} <= names
+    assert not {"cli.py", "__init__.py", "survey.py"} & names
+    assert not any(name.startswith("book/") for name in names)
+    # Whatever is imported of the package in another way would be missed.
+    for _, path in MODULE._sources():
+        assert not re.search(
+            r"^\s*import kvledger|^\s*from (kvledger|\.+) import", path.read_text(), re.M
+        )
 
 
 # --------------------------------------------------------------------------- bad input

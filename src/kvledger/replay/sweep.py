@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import queue
+import re
 import socket
 import tempfile
 import time
@@ -325,13 +326,31 @@ def _check(combination: _Combination, trace: Trace) -> None:
 
 @cache
 def _code_digest() -> str:
-    """Return the SHA-256 of this package's source, wherever it is installed."""
-    package = Path(__file__).resolve().parent.parent
+    """Return the SHA-256 of all source that a row depends on, wherever it is installed."""
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for name, path in _sources():
         content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(package).as_posix()}\0{content}\n".encode())
+        digest.update(f"{name}\0{content}\n".encode())
     return digest.hexdigest()
+
+
+def _sources() -> list[tuple[str, Path]]:
+    """List the files of this package that a replay imports, directly or not.
+
+    Not the whole package: a corrected sentence of a drawing makes no sweep start again.
+    """
+    package = Path(__file__).resolve().parent.parent
+    reached: dict[str, Path] = {}
+    found = ["replay"]
+    while found:
+        module = package.joinpath(*found.pop().split("."))
+        paths = sorted(module.glob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
+        for path in paths:
+            name = path.relative_to(package).as_posix()
+            if name not in reached:
+                reached[name] = path
+                found += re.findall(r"(?m)^from kvledger\.([\w.]+) import", path.read_text("utf-8"))
+    return sorted(reached.items())
 
 
 def _trace_digest(trace: Trace) -> str:
@@ -574,10 +593,28 @@ def _on_cluster(
     client: Any, todo: list[_Task], traces: Mapping[str, Trace]
 ) -> Iterator[tuple[str, Row]]:
     """Yield rows as they are finished; the scheduler runs again what a killed worker had."""
+    suspects = []
+    for task, row in _submitted(client, todo, traces):
+        if row is None:
+            suspects.append(task)
+        else:
+            yield task.key, row
+    for task in suspects:  # they died in company, and the scheduler blames all alike
+        for _, row in _submitted(client, [task], traces):
+            if row is None:
+                raise LedgerError(
+                    f"{task.combination}: the worker that replays it is killed each time; it may "
+                    "need more memory than there is"
+                )
+            yield task.key, row
+
+
+def _submitted(
+    client: Any, todo: list[_Task], traces: Mapping[str, Trace]
+) -> Iterator[tuple[_Task, Row | None]]:
+    """Yield tasks with their rows as they are finished; none for one that lost many workers."""
     from distributed import KilledWorker
 
-    if not todo:
-        return
     finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
     tasks: dict[str, _Task] = {}
     sent: list[Any] = []
@@ -587,9 +624,8 @@ def _on_cluster(
             # when the worker that held it is gone.
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
             there = {
-                name: client.submit(_itself, trace, pure=False)
-                for name, trace in traces.items()
-                if any(task.combination.trace == name for task in todo)
+                name: client.submit(_itself, traces[name], pure=False)
+                for name in dict.fromkeys(task.combination.trace for task in todo)
             }
             for at, task in enumerate(todo):
                 trace = there[task.combination.trace]
@@ -606,10 +642,7 @@ def _on_cluster(
             except LedgerError:
                 raise
             except KilledWorker:
-                raise LedgerError(
-                    f"{task.combination}: the worker that replays it is killed each time; it may "
-                    "need more memory than there is"
-                ) from None
+                row = None
             except CancelledError:
                 raise LedgerError(
                     f"{task.combination}: the scheduler dropped it; is it still running?"
@@ -618,7 +651,7 @@ def _on_cluster(
                 raise LedgerError(
                     f"{task.combination}: the cluster could not run it: {error!r}"
                 ) from error
-            yield task.key, row
+            yield task, row
     finally:
         with suppress(Exception):  # the scheduler may be gone, and the sweep has ended anyway
             client.cancel(sent)
