@@ -151,12 +151,9 @@ def speeds(python: Path, *, quick: bool, repetitions: int) -> list[Any]:
     prompts, outputs = requests(number)
     complete = prompts // PAGE_SIZE
     pages = np.split(np.arange(int(complete.sum())), np.cumsum(complete)[:-1])
-    made = (prompts + outputs) // PAGE_SIZE - complete
-    more = np.split(int(complete.sum()) + np.arange(int(made.sum())), np.cumsum(made)[:-1])
     trace = kv.Trace(
         prompts, outputs, page_ids=[each.tolist() for each in pages], page_ids_size=PAGE_SIZE
     )
-    output_ids = [each.tolist() for each in more]
     results = []
     for prefix_cache, bar in ((False, ">= 1000"), (True, ">= 200")):
         policy = Paged(page_size=PAGE_SIZE, prefix_cache=prefix_cache, null_pages=1)
@@ -167,7 +164,6 @@ def speeds(python: Path, *, quick: bool, repetitions: int) -> list[Any]:
                 policy,
                 capacity_slots=(PAGES + 1) * PAGE_SIZE,
                 max_running=MAX_RUNNING,
-                output_page_ids=output_ids if policy.prefix_cache else None,
             )
 
         ours()  # compiles

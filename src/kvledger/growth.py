@@ -58,6 +58,8 @@ def settled(result: Replay, *, drop: float = 0.1) -> slice:
     if not 0 <= drop < 0.5:
         raise LedgerError(f"drop is {drop!r}; a share from 0 to below one half is accepted")
     n = len(result)
+    if not n:
+        raise LedgerError(f"nothing ran: all {len(result.requests)} requests were refused")
     return slice(int(n * drop), n - int(n * drop))
 
 
@@ -70,6 +72,7 @@ def over_time(named: Mapping[str, Replay], *, points: int = 200) -> pd.DataFrame
     points = whole(points, "points", minimum=2, accepted="a whole number of points, at least 2")
     frames = []
     for name, result in named.items():
+        settled(result)  # an error where nothing ran
         at = np.unique(np.linspace(0, len(result) - 1, points).round().astype(int))
         data: dict[str, object] = {"policy": name, "time_s": result.time_s[at]}
         data |= {key: part(result, key)[at] / result.capacity_slots for key in PARTS}

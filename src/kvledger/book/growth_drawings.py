@@ -32,6 +32,23 @@ LAYERS: Mapping[str, tuple[str, str, str | None]] = {
 """Column of a frame: part of the visual language, words, and a hatch that replaces the part's."""
 
 
+SYSTEMS = {
+    "orca_max": "Orca, maximum",
+    "orca_pow2": "Orca, powers of two",
+    "orca_oracle": "Orca, oracle",
+    "vllm": "vLLM",
+}
+"""What a figure calls the systems of Kwon et al. 2023."""
+
+SHARES = {
+    "token_states": "tokens",
+    "reserved": "reserved, used later",
+    "internal": "never used",
+    "external_other": "external and other",
+}
+"""What a figure calls the shares of their Figure 2."""
+
+
 def _look(column: str) -> dict[str, Any]:
     part, _, hatch = LAYERS[column]
     look = style.part_style(part)
@@ -193,24 +210,26 @@ def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
     return fig
 
 
-def beside_published(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
-    """Draw replayed values as dots beside published ones as ticks, one row a quantity.
+def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
+    """Draw replayed shares as dots beside published ones as ticks, one row a share.
 
     Parameters
     ----------
     frame : DataFrame
-        Columns name, published and replayed.
-    title, x_label : str
-        The conclusion, and the unit.
+        As :func:`kvledger.figure2.shares` gives it; rows without a published share are left out.
+    title : str
+        The conclusion.
     """
+    frame = frame[frame["published"].notna()]
     fig, ax = style.canvas(0.27 * len(frame) + 1.2)
     at = -np.arange(len(frame), dtype=float)
-    published, replayed = (frame[c].to_numpy(float) for c in ("published", "replayed"))
+    published, replayed = (frame[c].to_numpy(float) for c in ("published", "computed"))
     ax.hlines(at, published, replayed, color=INK.faint, lw=2)
     ax.plot(published, at, "|", color=INK.ink, ms=13, mew=1.8, label="published")
     ax.plot(replayed, at, "o", color=INK.ink, ms=5, label="replayed")
-    ax.set(yticks=at, xlabel=x_label, xlim=(0, None))
-    ax.set_yticklabels(frame["name"])
+    names = zip(frame["system"], frame["part"], strict=True)
+    ax.set(yticks=at, xlabel="% of the cache's memory", xlim=(0, 100))
+    ax.set_yticklabels([f"{SYSTEMS[system]}: {SHARES[part]}" for system, part in names])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)

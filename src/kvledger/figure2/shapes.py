@@ -88,6 +88,11 @@ class Lengths:
         """Tokens that a request in memory has still to store, on average as above."""
         return _moments(self)["resident_later"]
 
+    @property
+    def resident_final(self) -> float:
+        """Tokens that a request in memory has stored at its end, on average as above."""
+        return self.resident_now + self.resident_later
+
     def trace(self, requests: int, seed: int = 0, *, even: bool = True) -> Trace:
         """Draw requests.
 

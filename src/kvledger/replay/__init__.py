@@ -15,7 +15,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from kvledger.errors import LedgerError
-from kvledger.lengths import whole
+from kvledger.lengths import shown, whole
 from kvledger.replay import engine
 from kvledger.replay.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
 from kvledger.replay.result import Replay
@@ -95,6 +95,15 @@ def replay(
     (0, 3)
     """
     clock = Saturated() if clock is None else clock
+    kinds: tuple[tuple[object, str, tuple[type, ...]], ...] = (
+        (trace, "trace", (Trace,)),
+        (policy, "policy", (Paged, Contiguous)),
+        (clock, "clock", (Saturated, Arrivals)),
+    )
+    for value, name, accepted in kinds:
+        if not isinstance(value, accepted):
+            names = " or ".join(kind.__name__ for kind in accepted)
+            raise LedgerError(f"{name} is {shown(value)}; a {names} is accepted")
     counts = {
         "capacity_slots": (capacity_slots, "slots"),
         "max_running": (max_running, "requests"),
@@ -144,7 +153,7 @@ def replay(
             pool,
             load,
             _rules(policy, clock, most, watermark, chunk, stride, record_requests),
-            _pending(policy, most, trace),
+            _pending(policy, pool),
             progress,
         )
     return Replay(
@@ -173,40 +182,27 @@ def _page_ids(
     trace: Trace, policy: Policy, output_page_ids: Sequence[Sequence[int]] | None
 ) -> _PageIds:
     none = np.zeros(trace.n_requests, np.int64)
+    ids, size = trace.page_ids, trace.page_ids_size
+    if output_page_ids is not None:
+        if ids is None or size is None:
+            raise LedgerError("output_page_ids are given and the trace has no page_ids")
+        joined, covered = _with_outputs(trace, ids, size, output_page_ids)
     cached = isinstance(policy, Paged) and policy.prefix_cache
-    if not cached or trace.page_ids is None or trace.page_ids_size is None:
+    if not cached or ids is None or size is None:
         return _PageIds(none, np.empty(0, np.int64), none, 1, 0)
-    assert isinstance(policy, Paged)
-    size, page = trace.page_ids_size, policy.page_size
+    page = policy.page_size if isinstance(policy, Paged) else 1
     if size % page and page % size:
         raise LedgerError(
             f"page_size is {page} and an id stands for {size} tokens; one must divide the other"
         )
-    covered = np.minimum(
-        trace.prompt_tokens,
-        size * np.fromiter(map(len, trace.page_ids), np.int64, trace.n_requests),
-    )
-    lists: list[Sequence[int]] = list(trace.page_ids)
-    if output_page_ids is not None:
-        if len(output_page_ids) != trace.n_requests:
-            raise LedgerError(
-                f"there are {len(output_page_ids)} output_page_ids and {trace.n_requests} "
-                "requests; one sequence a request"
-            )
-        for i, more in enumerate(output_page_ids):
-            complete = int(trace.prompt_tokens[i]) // size
-            most = int(trace.prompt_tokens[i] + trace.output_tokens[i]) // size - complete
-            if len(more) > most or len(lists[i]) < complete:
-                raise LedgerError(
-                    f"output_page_ids[{i}] has {len(more)} ids after {len(lists[i])}; accepted: "
-                    f"{complete} of the prompt and up to {most} of complete pages after them"
-                )
-            if len(more):
-                lists[i] = [*lists[i][:complete], *more]
-                covered[i] = size * len(lists[i])
+    lists: Sequence[Sequence[int]] = ids
+    if output_page_ids is None:
+        spoken_for = size * np.fromiter(map(len, ids), np.int64, trace.n_requests)
+        covered = np.minimum(trace.prompt_tokens, spoken_for)
+    else:
+        lists = joined
     counts = np.fromiter(map(len, lists), np.int64, len(lists))
-    flat = np.fromiter(chain.from_iterable(lists), np.int64, int(counts.sum()))
-    n_different, dense = _dense(flat)
+    n_different, dense = _dense(lists, int(counts.sum()))
     keys = n_different * max(1, size // page)
     if keys > _MOST_TABLE_ENTRIES:
         raise LedgerError(
@@ -216,12 +212,50 @@ def _page_ids(
     return _PageIds(np.cumsum(counts) - counts, dense, covered, size, keys)
 
 
-def _dense(ids: npt.NDArray[np.int64]) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return how many numbers there are, and ids as such, as they are if they are small."""
+def _with_outputs(
+    trace: Trace,
+    page_ids: Sequence[Sequence[int]],
+    size: int,
+    output_page_ids: Sequence[Sequence[int]],
+) -> tuple[list[Sequence[int]], npt.NDArray[np.int64]]:
+    """Put the ids of pages that end in outputs behind those of the prompts' complete pages."""
+    if len(output_page_ids) != trace.n_requests:
+        raise LedgerError(
+            f"there are {len(output_page_ids)} output_page_ids and {trace.n_requests} requests; "
+            "one sequence a request"
+        )
+    lists: list[Sequence[int]] = []
+    covered = trace.prompt_tokens.copy()
+    for i, (ids, more) in enumerate(zip(page_ids, output_page_ids, strict=True)):
+        prompt, output = int(trace.prompt_tokens[i]), int(trace.output_tokens[i])
+        complete = prompt // size
+        most = (prompt + output) // size - complete
+        if len(more) > most or len(ids) < complete:
+            raise LedgerError(
+                f"output_page_ids[{i}] has {len(more)} ids after {len(ids)}; accepted: "
+                f"{complete} of the prompt and up to {most} of complete pages after them"
+            )
+        for j, each in enumerate(more):
+            if isinstance(each, bool) or not isinstance(each, int | np.integer):
+                raise LedgerError(f"output_page_ids[{i}][{j}] is {each!r}; accepted: an integer id")
+        lists.append([*ids[:complete], *more] if len(more) else ids)
+        covered[i] = size * len(lists[i]) if len(more) else min(prompt, size * len(ids))
+    return lists, covered
+
+
+def _dense(lists: Sequence[Sequence[int]], total: int) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return how many numbers there are, and the ids as such; small ids are taken as they are."""
+    try:
+        ids = np.fromiter(chain.from_iterable(lists), np.int64, total)
+    except OverflowError:  # hashes beyond 64 bits
+        numbers: dict[int, int] = {}
+        flat = chain.from_iterable(lists)
+        dense = np.fromiter((numbers.setdefault(i, len(numbers)) for i in flat), np.int64, total)
+        return len(numbers), dense
     if ids.size and ids.min() >= 0 and ids.max() < 4 * ids.size:
         return int(ids.max()) + 1, ids
-    different, numbers = np.unique(ids, return_inverse=True)
-    return different.size, numbers.astype(np.int64)
+    different, places = np.unique(ids, return_inverse=True)
+    return different.size, places.astype(np.int64)
 
 
 def _usable_pages(policy: Paged, capacity: int) -> int:
@@ -345,10 +379,8 @@ def _rules(
     )
 
 
-def _pending(policy: Policy, most: int, trace: Trace) -> engine.Pending:
-    size = 0
-    if isinstance(policy, Paged) and policy.prefix_cache and not policy.same_step_hits:
-        size = most * (-(-int(trace.total_tokens.max()) // policy.page_size))
+def _pending(policy: Policy, pool: engine.Pool) -> engine.Pending:
+    size = pool.table.size if isinstance(policy, Paged) and not policy.same_step_hits else 0
     return engine.Pending(np.zeros(1, np.int64), *(np.zeros(size, np.int64) for _ in range(3)))
 
 

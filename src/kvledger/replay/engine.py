@@ -349,6 +349,7 @@ def _hold(count: Ints, pages: Ints, page: int) -> None:
         count[N_FREE] -= 1
         count[N_HELD] += 1
         count[N_CACHED] -= 1
+        count[N_ALLOCATIONS] += 1
     else:
         count[N_EXTRA] += 1
     pages[page, REFS] += 1
@@ -599,6 +600,8 @@ def run(
             else:
                 waiting_new += 1
             arrived += 1
+        if running == 0 and backs == 0 and waiting_new == 0:
+            continue  # all that arrived were refused: no step passes with nothing to do
         prefilled = 0
         chunk = rules.chunk
         if rules.lone_whole and running + backs + waiting_new == 1:
@@ -796,8 +799,6 @@ def run(
             running += 1
 
         # 3. The step is recorded.
-        if running == 0 and refused + finished == n:
-            break
         if step % rules.stride == 0:
             if records == record.shape[0]:
                 record = _grown(record)

@@ -120,10 +120,10 @@ class Replay:
         return int(self.steps[:, at].sum()) + int(self.after[at])
 
     def mean(self, column: str) -> float:
-        """Return the mean of a level over the recorded steps."""
+        """Return the mean of a level over the recorded steps; 0 where nothing ever ran."""
         if column not in (*_LEVELS, "distinct_tokens"):
             raise LedgerError(f"column is {column!r}; levels are {', '.join(_LEVELS)}")
-        return float(getattr(self, column).mean())
+        return float(getattr(self, column).mean()) if len(self) else 0.0
 
     def count(self, state: str) -> int:
         """Return how many requests ended ``"finished"``, ``"refused"`` or ``"waiting"``."""
