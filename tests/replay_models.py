@@ -540,7 +540,7 @@ def contiguous_cases(draw: st.DrawFn) -> ContiguousCase:
     """Draw requests and a policy, with pools that are often too small for the next in line."""
     asked = draw(requests(8))
     largest = max(asked.at_end())
-    reserve = draw(st.sampled_from(["max", "pow2", "oracle"]))
+    reserve: Any = draw(st.sampled_from(["max", "pow2", "oracle"]))
     policy = Contiguous(
         draw(st.integers(1, 2 * largest)) if reserve == "max" else reserve,
         fit=draw(st.sampled_from(["first", "best", "buddy"])),

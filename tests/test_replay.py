@@ -289,10 +289,11 @@ def test_a_swapped_request_takes_no_prefill_time() -> None:
     trace = kv.Trace([4] * 3, [9] * 3, [0] * 3)
     clock = Arrivals(base_s=1, prefill_s=1)
     ends = {
-        mode: replay(trace, Paged(4, preemption=mode, host_pages=host), capacity_slots=16,
-                     clock=clock).requests["latency_s"].max()
-        for mode, host in (("swap", 3), ("recompute", 0))
-    }  # fmt: skip
+        policy.preemption: replay(trace, policy, capacity_slots=16, clock=clock)
+        .requests["latency_s"]
+        .max()
+        for policy in (Paged(4), Paged(4, preemption="swap", host_pages=3))
+    }
     # Both take 21 steps and the 12 prompt tokens; recomputing adds 9 and 5 tokens.
     assert ends == {"swap": 33, "recompute": 33 + 9 + 5}
 
@@ -328,9 +329,10 @@ def test_steps_take_the_time_of_the_model_and_nobody_is_served_before_arrival(ca
     came = (np.array(case.arrival_s) - case.arrival_s[0]) / clock.speed
     about = result.requests
     assert (about["waiting_s"].dropna() >= 0).all()
-    starts = dict(enumerate(result.time_s.tolist()))
-    for i, at in about["admitted_step"].dropna().items():
-        assert starts[at] == came[i] + about["waiting_s"][i]
+    got_in = about["admitted_step"].notna().to_numpy()
+    steps = about["admitted_step"].to_numpy(int, na_value=0)[got_in]
+    waited = about["waiting_s"].to_numpy()[got_in]
+    np.testing.assert_array_equal(result.time_s[steps], came[got_in] + waited)
     idle = np.diff(result.time_s) - clock.base_s - clock.running_s * result.running[:-1]
     assert (idle >= 0).all()
     assert (result.running > 0).all()  # time without requests is jumped, not stepped through
@@ -624,7 +626,7 @@ TWICE = kv.Trace([8, 8], [2, 2], page_ids=[[0, 1], [0, 1]], page_ids_size=4)
     ids=lambda value: ",".join(value) or "vllm" if isinstance(value, dict) else "",
 )
 def test_two_identical_prompts_of_8_tokens(
-    options: dict[str, bool], pages: list[int], shared: list[int]
+    options: dict[str, Any], pages: list[int], shared: list[int]
 ) -> None:
     """Two pages each at page size 4. At the second step each takes one more for token 9."""
     result = replay(TWICE, Paged(4, prefix_cache=True, **options), capacity_slots=64)
