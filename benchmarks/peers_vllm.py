@@ -221,8 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("no environment with vLLM: run `make test-peers`, or name --peer-python")
 
     # Only here: the process that is measured has neither the package nor its dependencies.
-    from records import merged, write
-    from run import line
+    from records import line, merged, write
 
     records = speeds(options.peer_python, quick=options.quick, repetitions=options.repetitions)
     for each in records:

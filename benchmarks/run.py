@@ -19,17 +19,9 @@ from pathlib import Path
 
 import accounting
 import book
-from records import Record, merged, write
+from records import Record, line, merged, write
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def line(each: Record) -> str:
-    """Return one record as a line of the printed table."""
-    verdict = "met" if each.met else "MISSED"
-    unit = " s" if each.quantity == "seconds" else " x"
-    spread = f"{each.least:g} to {each.greatest:g}, {each.repetitions} repetitions"
-    return f"{each.name:36} {each.median:9.4g}{unit}  bar {each.bar:7} {verdict:7} ({spread})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

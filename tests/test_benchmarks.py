@@ -91,7 +91,7 @@ REPLAY_BARS = {
         for state in ("off", "on")
         for power in (5, 6, 7)
     },
-    "replay.memory.1000000": "<= 1.3",
+    "replay.memory.2000000": "<= 1.3",
     "replay.memory.10000000": "<= 1.3",
     "replay.memory.longer": "<= 1.1",
 }

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from replay_models import results
 
@@ -196,7 +197,7 @@ def test_the_quiet_moment_is_the_emptiest_of_those_without_a_queue(result: Repla
 
 def test_replays_are_those_of_each_policy() -> None:
     trace = kv.Trace([5, 9, 17], [4, 4, 4], [0, 1, 9])
-    policies = {"a": Paged(4), "b": Contiguous(32)}
+    policies: dict[str, Paged | Contiguous] = {"a": Paged(4), "b": Contiguous(32)}
     clock = Arrivals(base_s=1)
     found = growth.replays(trace, policies, capacity_slots=64, max_running=2, clock=clock)
     assert list(found) == ["a", "b"]
@@ -365,6 +366,7 @@ def test_bars_of_slots_are_stacks_of_the_capacity(three: dict[str, Replay]) -> N
     for ax, result in zip(fig.axes, three.values(), strict=True):
         heights: dict[int, float] = {}
         for bar in ax.patches:
+            assert isinstance(bar, Rectangle)
             step = round(bar.get_x() + bar.get_width() / 2)
             heights[step] = heights.get(step, 0) + bar.get_height()
         assert heights == dict.fromkeys(range(len(result)), result.capacity_slots)

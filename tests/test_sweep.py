@@ -645,6 +645,14 @@ def test_a_scheduler_that_does_not_answer_is_an_error_within_seconds() -> None:
         assert time.monotonic() - start < 10
 
 
+def test_a_listener_that_is_no_scheduler_is_an_error_within_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start = time.monotonic()
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        is_refused(f"scheduler is '{address}': timed out", scheduler=address)
+        assert time.monotonic() - start < 10
+
+
 def test_a_worker_with_another_source_is_refused(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,14 +265,16 @@ def hit_rates(
     slots = trace.total_tokens.sum() + trace.n_requests * page_size
     endless = int(-(-int(slots) // page_size) * page_size)
     rows = []
-    for capacity in [*capacities, endless]:
+    sizes: list[int | None] = [*capacities, None]
+    for size in sizes:
+        capacity = endless if size is None else size
         result = replay(trace, policy, capacity_slots=capacity, max_running=max_running)
         rows.append(
             {
-                "capacity_slots": None if capacity == endless else capacity,
+                "capacity_slots": size,
                 "hit_tokens": result.total("hit_tokens"),
                 "hit_rate": result.hit_rate,
-                "mean_shared_tokens": float(result.shared_tokens.mean()),
+                "mean_shared_tokens": result.mean("shared_tokens"),
                 "preempted": result.total("preempted"),
                 "evictions": result.total("evictions"),
                 "refused": result.count("refused"),

@@ -103,11 +103,22 @@ def pools_over_time(frame: pd.DataFrame, *, x_label: str) -> Figure:
                 ax.fill_between(xs, low, high, **look)
             low = high
         ax.set_title(str(name), fontsize=9.5, pad=3)
-        ax.set(xlim=(xs[0], xs[-1]), ylim=(0, 1))
+        ax.set(xlim=(xs[0], max(xs[-1], xs[0] + 1)), ylim=(0, 1))
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         ax.set_yticks([0, 0.5, 1])
         if float(rows["shared_share"].max()) > 0:
-            ax.plot(xs, rows["shared_share"].to_numpy(float), color=style.PART["shared"].colour)
+            line = rows["shared_share"].to_numpy(float)
+            ax.plot(xs, line, color=INK.paper, lw=4.0)  # a rim, so that it shows on any layer
+            ax.plot(xs, line, color=style.PART["shared"].colour, lw=2.0)
+            ax.annotate(
+                "spared by sharing",
+                (xs[len(xs) // 2], float(line[len(xs) // 2])),
+                xytext=(0, 5),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8.5,
+                color=style.ON_COLOUR,
+            )
     axes[-1, 0].set_xlabel(x_label)
     _key(axes[0, 0], columns, lift=1.22)
     return fig
@@ -133,7 +144,7 @@ def slot_steps(frame: pd.DataFrame) -> Figure:
             low += height
         for step, running, waiting in rows[["step", "running", "waiting"]].itertuples(index=False):
             words = f"{running}" + (f"+{waiting}" if waiting else "")
-            ax.text(step, float(low.max()) * 1.01, words, ha="center", va="bottom", fontsize=7.5)
+            ax.text(step, float(low.max()) * 1.01, words, ha="center", va="bottom", fontsize=6.3)
         ax.set_title(str(name), fontsize=9.5, pad=14)
         ax.set_xlabel("step")
         ax.set_xlim(-0.7, float(frame["step"].max()) + 0.7)
@@ -203,7 +214,9 @@ def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: short_binary(v)))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set(
-        ylim=(0, endless * 1.15), xlabel="slots of the pool", ylabel="prompt tokens found cached"
+        ylim=(0, max(endless * 1.15, 0.01)),
+        xlabel="slots of the pool",
+        ylabel="prompt tokens found cached",
     )
     ax.set_title(title, fontsize=10.5)
     ax.grid(axis="y")

@@ -558,7 +558,9 @@ def _connected(address: object) -> Any:
         scheme, location = parse_address(address)
         if scheme != "inproc":  # a client that cannot connect goes on trying: look first
             host, port = parse_host_port(location)
-            socket.create_connection((host, port), timeout=_CONNECT_S).close()
+            with socket.create_connection((host, port), timeout=_CONNECT_S) as line:
+                if scheme == "tcp" and not line.recv(1):  # a scheduler greets first
+                    raise OSError("what listens there is no Dask scheduler")
         client: Any = Client(  # type: ignore[no-untyped-call]
             address, timeout=_CONNECT_S, set_as_default=False
         )
