@@ -25,6 +25,7 @@ from kvledger.paging import (
     tail_slack_distribution,
 )
 from kvledger.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
+from kvledger.replay.sweep import sweep
 from kvledger.reservation import contiguous, next_power_of_two
 from kvledger.sharing import (
     Image,
@@ -92,5 +93,6 @@ __all__ = [
     "shared_pages",
     "slots_from_bytes",
     "spared_slots",
+    "sweep",
     "tail_slack_distribution",
 ]
