@@ -1,4 +1,4 @@
-# make book, make test, make notebooks: each makes the environment in .venv first if it must.
+# make book, make test, make test-peers, make notebooks: each makes the environment in .venv first if it must.
 
 ifeq ($(origin PYTHON),undefined)
 PYTHON := $(or $(shell command -v python3.11),$(shell command -v python3))
@@ -29,7 +29,7 @@ notebooks: $(READY)
 	@$(BUILD) notebooks
 
 benchmarks: $(READY)
-	@$(BIN)/python benchmarks/run.py --book
+	@$(BIN)/python benchmarks/run.py --book --replay
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
@@ -51,4 +51,25 @@ clean:
 	@rm -rf _build
 
 distclean: clean
-	@rm -rf $(VENV)
+	@rm -rf $(VENV) $(PEERS)
+
+# The engines that judge the replay, live. Their packages stay apart from the book's: 3 GB.
+PEERS := .venv-peers
+PEERS_READY := $(PEERS)/.ready
+PEERS_PIP := $(PEERS)/bin/python -m pip --disable-pip-version-check --quiet
+VLLM := 0.33.0
+
+.PHONY: test-peers
+
+test-peers: $(READY) $(PEERS_READY)
+	@$(PEERS)/bin/python tests/peers/record_vllm.py --check \
+		$(if $(KVLEDGER_RAW_TRACES),--raw "$(KVLEDGER_RAW_TRACES)")
+	@$(BIN)/python -m pytest tests/test_peers.py
+
+# vLLM's own list of dependencies asks for CUDA; what its block manager imports is listed here.
+$(PEERS_READY): tests/peers/requirements.txt
+	@echo "making the environment of the peers in $(PEERS) with $(PYTHON): some minutes, once"
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@$(PEERS_PIP) install -r tests/peers/requirements.txt
+	@$(PEERS_PIP) install --no-deps vllm==$(VLLM)
+	@touch $@

@@ -107,3 +107,11 @@ def write(path: Path, records: Sequence[dict[str, Any]]) -> None:
 def _short(value: float) -> float:
     """Keep the digits that a repetition would confirm, and a few more."""
     return float(f"{value:.4g}")
+
+
+def line(each: Record) -> str:
+    """Return one record as a line of the printed table."""
+    verdict = "met" if each.met else "MISSED"
+    unit = " s" if each.quantity == "seconds" else " x"
+    spread = f"{each.least:g} to {each.greatest:g}, {each.repetitions} repetitions"
+    return f"{each.name:36} {each.median:9.4g}{unit}  bar {each.bar:7} {verdict:7} ({spread})"

@@ -2,6 +2,8 @@
 
     python benchmarks/run.py                  accounting; writes data/benchmarks.json
     python benchmarks/run.py --book           the book's build as well (some minutes)
+    python benchmarks/run.py --replay         replays over time as well (some minutes)
+    python benchmarks/run.py --replay --full  up to ten million requests
     python benchmarks/run.py --quick          small inputs, prints only
 
 Everything is a ratio of two things measured in turn in one run, or a time with a bar of its own.
@@ -12,21 +14,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import accounting
 import book
-from records import Record, merged, write
+from records import Record, line, merged, write
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def line(each: Record) -> str:
-    """Return one record as a line of the printed table."""
-    verdict = "met" if each.met else "MISSED"
-    unit = " s" if each.quantity == "seconds" else " x"
-    spread = f"{each.least:g} to {each.greatest:g}, {each.repetitions} repetitions"
-    return f"{each.name:34} {each.median:9.4g}{unit}  bar {each.bar:7} {verdict:7} ({spread})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,14 +32,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small inputs, few repetitions")
     parser.add_argument("--book", action="store_true", help="measure the book's build as well")
     parser.add_argument("--only-book", action="store_true", help="measure the book's build alone")
+    parser.add_argument("--replay", action="store_true", help="measure replays as well")
+    parser.add_argument("--only-replay", action="store_true", help="measure replays alone")
+    parser.add_argument("--full", action="store_true", help="replays of ten million requests")
     parser.add_argument("--output", type=Path, help="file to write (quick: none if not given)")
     options = parser.parse_args(arguments)
 
     parts: list[Callable[..., list[Record]]] = []
-    if not options.only_book:
+    if not (options.only_book or options.only_replay):
         parts += [accounting.ten_page_sizes, accounting.memory, accounting.trace_envelopes]
     if options.book or options.only_book:
         parts.append(book.builds)
+    if options.replay or options.only_replay:
+        import replay  # compiles, or takes compiled code from its cache
+
+        measured = (replay.first_call, replay.free_list, replay.linear_time, replay.linear_memory)
+        parts += [partial(part, full=options.full) for part in measured]
     records: list[Record] = []
     for part in parts:
         for each in part(quick=options.quick):

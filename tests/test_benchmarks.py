@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import importlib
 import json
@@ -81,6 +82,20 @@ BARS = {
     "envelope.azure_conv_2023.speed": ">= 10",
 }
 BOOK_BARS = {"book.first_build": "<= 1", "book.prose_only": "< 0.25", "book.unchanged": "< 5"}
+REPLAY_BARS = {
+    "replay.first_call.compiling": "< 60",
+    "replay.first_call.compiled": "< 1",
+    "replay.free_list": ">= 10",
+    **{
+        f"replay.time.prefix_cache_{state}.{10**power}": "<= 1.3"
+        for state in ("off", "on")
+        for power in (5, 6, 7)
+    },
+    "replay.memory.2000000": "<= 1.3",
+    "replay.memory.10000000": "<= 1.3",
+    "replay.memory.longer": "<= 1.1",
+}
+PEER_BARS = {"replay.vllm.prefix_cache_off": ">= 1000", "replay.vllm.prefix_cache_on": ">= 200"}
 
 
 def check(records: list[dict[str, Any]]) -> None:
@@ -88,7 +103,7 @@ def check(records: list[dict[str, Any]]) -> None:
     assert len({each["name"] for each in records}) == len(records)
     for each in records:
         assert each["least"] <= each["median"] <= each["greatest"]
-        assert each["bar"] == (BARS | BOOK_BARS)[each["name"]]
+        assert each["bar"] == (BARS | BOOK_BARS | REPLAY_BARS | PEER_BARS)[each["name"]]
         comparison, limit = each["bar"].split()
         passes = {
             ">=": each["median"] >= float(limit),
@@ -106,7 +121,7 @@ def modules() -> Iterator[dict[str, ModuleType]]:
     """The benchmark's own modules, imported as its command does."""
     sys.path.insert(0, str(FOLDER))
     try:
-        yield {name: importlib.import_module(name) for name in ("records", "accounting")}
+        yield {name: importlib.import_module(name) for name in ("records", "accounting", "replay")}
     finally:
         sys.path.remove(str(FOLDER))
 
@@ -190,3 +205,27 @@ def test_the_plain_ways_are_right_on_the_articles_example(modules: Any) -> None:
     assert accounting.plain_page_counts(lengths, [4, 8, 16]) == {4: 10, 8: 6, 16: 4}
     corners = [each.c_from for each in accounting.plain_envelope(lengths, [1, 2, 4, 8, 16])]
     assert [str(c) for c in corners] == ["0", "3/14", "6/7", "2", "8"]
+
+
+def test_the_plain_free_list_is_right_on_a_small_case(modules: Any) -> None:
+    # Two requests of one page each, the first growing into a second page in its last step.
+    held = modules["replay"].plain_free_list([16, 3], [3, 2])
+    assert held == (3, 3, 2 + 3 + 2)
+
+
+def test_the_replays_records_are_whole(modules: Any) -> None:
+    benchmark = modules["replay"]
+    measured = [*benchmark.free_list(quick=True), *benchmark.linear_time(quick=True)]
+    names = [each.name for each in measured]
+    # A quick run takes fewer requests, and its numbers stand in the names.
+    assert names == [
+        "replay.free_list",
+        "replay.time.prefix_cache_off.10000",
+        "replay.time.prefix_cache_on.10000",
+    ]
+    check([dataclasses.asdict(measured[0])])
+    assert {each.bar for each in measured[1:]} == {"<= 1.3"}
+
+
+def test_a_process_of_its_own_tells_its_peak(modules: Any) -> None:
+    assert modules["replay"].peak_of_a_process(1_000) > 10 << 20

@@ -89,7 +89,10 @@ def test_an_entry_says_where_its_file_comes_from(entry: dict[str, str]) -> None:
 def test_every_trace_has_its_tables() -> None:
     lengths = {f"traces/{name}.lengths.csv" for name in TRACE_NAMES}
     blocks = {f"traces/mooncake_{kind}.blocks.csv" for kind in ("conversation", "synthetic")}
-    assert set(DERIVED) == lengths | blocks
+    requests = {
+        f"traces/{name}.requests.csv" for name in ("azure_conv_2023", "mooncake_conversation")
+    }
+    assert set(DERIVED) == lengths | blocks | requests
 
 
 def test_a_broken_manifest_is_named(tmp_path: Path) -> None:

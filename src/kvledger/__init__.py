@@ -24,6 +24,8 @@ from kvledger.paging import (
     paged_sweep,
     tail_slack_distribution,
 )
+from kvledger.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
+from kvledger.replay.sweep import sweep
 from kvledger.reservation import contiguous, next_power_of_two
 from kvledger.sharing import (
     Image,
@@ -39,6 +41,7 @@ from kvledger.traces import (
     Trace,
     load_blocks,
     load_lengths,
+    load_requests,
     load_trace,
 )
 from kvledger.windows import NeighbourSharing, neighbour_sharing
@@ -47,6 +50,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "TRACE_NAMES",
+    "Arrivals",
+    "Contiguous",
     "Image",
     "Ledger",
     "LedgerError",
@@ -55,6 +60,9 @@ __all__ = [
     "Model",
     "NeighbourSharing",
     "PageContext",
+    "Paged",
+    "Replay",
+    "Saturated",
     "Trace",
     "best_page_size",
     "bytes_from_slots",
@@ -70,6 +78,7 @@ __all__ = [
     "load_blocks",
     "load_lengths",
     "load_models",
+    "load_requests",
     "load_trace",
     "mean_tail_slack",
     "near_best",
@@ -78,10 +87,12 @@ __all__ = [
     "page_counts",
     "paged",
     "paged_sweep",
+    "replay",
     "shared",
     "shared_page_ids",
     "shared_pages",
     "slots_from_bytes",
     "spared_slots",
+    "sweep",
     "tail_slack_distribution",
 ]

@@ -12,6 +12,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from kvledger import __version__
 from kvledger.derive import derive_tables
@@ -22,7 +24,18 @@ from kvledger.metadata import DEFAULT_PAGE_SIZES, best_page_size, bytes_from_slo
 from kvledger.models import kv_bytes_per_token, load_model
 from kvledger.paging import paged_sweep
 from kvledger.reservation import contiguous
-from kvledger.traces import TRACE_NAMES, LengthMarginals, load_lengths
+from kvledger.traces import (
+    TRACE_NAMES,
+    LengthMarginals,
+    Trace,
+    load_lengths,
+    load_requests,
+    load_trace,
+)
+from kvledger.writing import check_file, write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LENGTHS_HELP = "a trace file or a list of lengths, plain or .gz; or one of " + ", ".join(
     TRACE_NAMES
@@ -128,6 +141,41 @@ def _parser() -> argparse.ArgumentParser:
     per_token.add_argument("model", metavar="MODEL", help="a name of data/models.csv")
     per_token.add_argument("--dtype", help="data type of the cache (default: 16-bit)")
 
+    over_time = add("sweep", _sweep, "replays of traces over time, policy by policy")
+    over_time.add_argument(
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="a trace file, plain or .gz; or azure_conv_2023 or mooncake_conversation",
+    )
+    add_page_sizes(over_time, (16,))
+    over_time.add_argument(
+        "--capacity", required=True, metavar="S,S,…", help="slots of the pool, whole pages"
+    )
+    over_time.add_argument(
+        "--prefix-cache", action="store_true", help="pages with a prefix cache, where ids are known"
+    )
+    over_time.add_argument(
+        "--reserve", metavar="R,R,…", help='contiguous runs as well: slots, "pow2" or "oracle"'
+    )
+    over_time.add_argument(
+        "--max-running",
+        type=int,
+        default=256,
+        metavar="N",
+        help="most requests that run at one time (default: %(default)s)",
+    )
+    over_time.add_argument(
+        "--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)"
+    )
+    over_time.add_argument(
+        "--scheduler", metavar="ADDRESS", help="run on the Dask cluster of this scheduler"
+    )
+    over_time.add_argument(
+        "--store", metavar="DIR", help="keep finished rows there, and go on from what it holds"
+    )
+    over_time.add_argument("--out", metavar="FILE.csv", help="write every column to this file")
+
     derive = add("derive", _derive, "make the tables of data/traces from the raw traces again")
     derive.add_argument("--raw", required=True, metavar="DIR", help="folder with the raw traces")
     derive.add_argument("--out", metavar="DIR", help="folder to write to (default: data/)")
@@ -202,6 +250,36 @@ def _bytes(arguments: argparse.Namespace) -> Iterable[str]:
     yield f"{arguments.model}: {per_token:,} bytes of KV cache per token ({kib})"
 
 
+def _sweep(arguments: argparse.Namespace) -> Iterable[str]:
+    # Here, because the engine takes longer to import than the other commands take to run.
+    from kvledger.replay import Contiguous, Paged
+    from kvledger.replay.sweep import sweep
+
+    policies: list[Paged | Contiguous] = [
+        Paged(size, prefix_cache=arguments.prefix_cache)
+        for size in _page_sizes(arguments.page_sizes)
+    ]
+    if arguments.reserve is not None:
+        policies += [Contiguous(cast(Any, reserve)) for reserve in _reserves(arguments.reserve)]
+    capacities = [_slots(item, "a capacity") for item in _items(arguments.capacity)]
+    if arguments.out is not None:
+        check_file(Path(arguments.out))
+    table = sweep(
+        _named_traces(arguments.traces),
+        policies,
+        capacities,
+        max_running=arguments.max_running,
+        scheduler=arguments.scheduler,
+        store=arguments.store,
+        n_jobs=arguments.jobs,
+    )
+    if arguments.out is not None:
+        content = table.to_csv(index=False, lineterminator="\n")
+        write_whole(Path(arguments.out), content.encode())
+        return [f"wrote {arguments.out}: {len(table):,} rows"]
+    return _sweep_lines(table)
+
+
 def _derive(arguments: argparse.Namespace) -> Iterable[str]:
     written = derive_tables(arguments.raw, arguments.out, update_manifest=arguments.update_manifest)
     return [f"wrote {path}" for path in written]
@@ -249,6 +327,17 @@ def _cost(text: str) -> Fraction:
             f"a cost per page is {text!r}; accepted: a number from 0, such as 0.25 or 3/14"
         )
     return value
+
+
+def _named_traces(texts: Iterable[str]) -> dict[str, Trace]:
+    """Read traces, each under its name; a name that is taken gives way to the path."""
+    named: dict[str, Trace] = {}
+    for text in texts:
+        committed = text in TRACE_NAMES and not Path(text).exists()
+        trace = load_requests(text) if committed else load_trace(text)
+        name = trace.name or text
+        named[text if name in named else name] = trace
+    return named
 
 
 # --------------------------------------------------------------------------- lines
@@ -337,6 +426,35 @@ def _envelope_lines(
             row.append(f"{float(limit):,.0f}" if exact else "any")
         rows.append(row)
     return _aligned(rows)
+
+
+def _sweep_lines(table: pd.DataFrame) -> Iterable[str]:
+    def size(row: dict[str, Any]) -> str:
+        if row["policy"] == "paged":
+            return f"pages of {row['page_size']:,}"
+        return f"reserve {row['reserve']}"
+
+    def share(row: dict[str, Any], column: str) -> str:
+        return f"{row[f'mean_{column}'] / row['capacity_slots']:.2%}"
+
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "policy": lambda row: f"{row['trace']}, {size(row)}",
+        "capacity": lambda row: f"{row['capacity_slots']:,}",
+        "finished": lambda row: f"{row['finished']:,}",
+        "refused": lambda row: f"{row['refused']:,}",
+        "mean running": lambda row: f"{row['mean_running']:,.1f}",
+        "tokens": lambda row: share(row, "distinct_tokens"),
+        "tail slack": lambda row: share(row, "tail_slack_slots"),
+        "reserved": lambda row: share(row, "reserved_slots"),
+        "external": lambda row: share(row, "external_slots"),
+        "blocked": lambda row: f"{row['blocked_share']:.2%}",
+        "preempted": lambda row: f"{row['preempted']:,}",
+        "recomputed": lambda row: f"{row['recomputed_tokens']:,}",
+        "hits": lambda row: f"{row['hit_rate']:.2%}",
+    }
+    records = cast(list[dict[str, Any]], table.to_dict("records"))
+    rows = [[text(row) for text in columns.values()] for row in records]
+    return _aligned([list(columns), *rows])
 
 
 def _aligned(rows: list[list[str]]) -> Iterable[str]:

@@ -3,7 +3,8 @@
 A length table says how many requests have exactly each length. Slack, reservation, the optimum
 and the envelope are sums over lengths, so the table gives each of them exactly as the raw trace
 does, for every page size. A block table counts, for the traces that carry block ids, the blocks
-that neighbours share.
+that neighbours share. A request table keeps the order, times and shared beginnings that a replay
+over time needs.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = [
     "derive_tables",
     "lengths_table",
     "load_manifest",
+    "requests_table",
 ]
 
 #: Window sizes of the block tables, in requests; the whole trace comes after them.
@@ -144,10 +146,60 @@ def blocks_table(trace: Trace) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def requests_table(trace: Trace) -> pd.DataFrame:
+    """Keep what a replay over time needs: arrivals, lengths, and who begins like whom.
+
+    Returns
+    -------
+    DataFrame
+        ``arrival_ms`` (whole milliseconds from the first arrival), ``prompt_tokens`` and
+        ``output_tokens``; for a trace with block ids also ``like`` (the earlier request, counted
+        from 0, that held the longest common beginning first; -1 if there is none) and ``blocks``
+        (how many leading blocks are the same). All other blocks are seen for the first time.
+
+    Raises
+    ------
+    LedgerError
+        If the trace has no times, or its block ids are not chained: a block that was seen before
+        follows one that was not.
+
+    Examples
+    --------
+    >>> trace = Trace([20, 25], [1, 2], [0.0, 1.5], page_ids=[[7, 8], [7, 9, 4]], page_ids_size=10)
+    >>> requests_table(trace).to_numpy().tolist()
+    [[0, 20, 1, -1, 0], [1500, 25, 2, 0, 1]]
+    """
+    if trace.arrival_s is None:
+        raise LedgerError(f"{trace!r} has no times; accepted: a trace with arrivals")
+    frame = pd.DataFrame(
+        {
+            "arrival_ms": np.rint(trace.arrival_s * 1000).astype(np.int64),
+            "prompt_tokens": trace.prompt_tokens,
+            "output_tokens": trace.output_tokens,
+        }
+    )
+    if trace.page_ids is None:
+        return frame
+    first_holder: dict[int, int] = {}
+    like, blocks = [], []
+    for i, ids in enumerate(trace.page_ids):
+        seen = sum(block in first_holder for block in ids)
+        if any(block not in first_holder for block in ids[:seen]):
+            raise LedgerError(
+                f"request {i} of {trace!r} has a known block after a new one; accepted: block ids "
+                "that chain all blocks before them"
+            )
+        like.append(first_holder[ids[seen - 1]] if seen else -1)
+        blocks.append(seen)
+        first_holder.update((block, i) for block in ids[seen:])
+    return frame.assign(like=like, blocks=blocks)
+
+
 #: What makes a table, by the end of its name.
 _TABLES: dict[str, Callable[[Trace], pd.DataFrame]] = {
     ".lengths.csv": lengths_table,
     ".blocks.csv": blocks_table,
+    ".requests.csv": requests_table,
 }
 
 

@@ -137,7 +137,7 @@ def _verdict(published: str, value: Fraction | int | None) -> str:
 
 def _why_cited(claim: str) -> str:
     if claim.startswith(("fig2", "batched", "sharing")):
-        return "needs requests that come and go"
+        return "not from sizes alone; the chapter on growth replays it"
     if claim.startswith(("kernel", "prefix", "block_size")):
         return "their measurement or setting"
     return "an input, not a result"

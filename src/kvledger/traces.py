@@ -46,6 +46,8 @@ TRACE_NAMES: tuple[str, ...] = (
     "bwb_v2",
 )
 
+#: Tokens that one block id of the Mooncake traces stands for.
+MOONCAKE_BLOCK = 512
 _LENGTHS_SUFFIX = ".lengths.csv"
 _LENGTHS_COLUMNS = ("tokens", "prompts", "totals")
 
@@ -408,6 +410,51 @@ def _read_lengths(path: Path) -> LengthMarginals:
         path.name.removesuffix(_LENGTHS_SUFFIX),
         LengthTable(tokens[prompts > 0], prompts[prompts > 0]),
         LengthTable(tokens[totals > 0], totals[totals > 0]),
+    )
+
+
+def load_requests(name: str) -> Trace:
+    """Read a trace's requests in order, from the table derived from it.
+
+    Arrivals are in whole milliseconds. Block ids are numbered anew; which are equal is as in the
+    raw trace, and so is the number of tokens they stand for.
+
+    Parameters
+    ----------
+    name : str
+        ``"azure_conv_2023"`` or ``"mooncake_conversation"``.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such table.
+
+    Examples
+    --------
+    >>> load_requests("mooncake_conversation").n_requests
+    12031
+    """
+    frame = pd.read_csv(data_file(f"traces/{name}.requests.csv"), dtype=np.int64)
+    page_ids: list[tuple[int, ...]] | None = None
+    if "like" in frame:
+        page_ids, known = [], 0
+        for prompt, like, blocks in zip(
+            frame["prompt_tokens"].tolist(),
+            frame["like"].tolist(),
+            frame["blocks"].tolist(),
+            strict=True,
+        ):
+            new = -(-prompt // MOONCAKE_BLOCK) - blocks
+            start = page_ids[like][:blocks] if blocks else ()
+            page_ids.append((*start, *range(known, known + new)))
+            known += new
+    return Trace(
+        frame["prompt_tokens"].to_numpy(),
+        frame["output_tokens"].to_numpy(),
+        frame["arrival_ms"].to_numpy() / 1000,
+        page_ids,
+        None if page_ids is None else MOONCAKE_BLOCK,
+        name=name,
     )
 
 

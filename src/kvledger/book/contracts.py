@@ -59,6 +59,8 @@ NOTEBOOK_DPI = 144
 #: Twice the 96 pixels an inch of a web page.
 DOWNLOAD_DPI = 192
 MIN_ALT = 40
+#: Above so many letters a column of texts is given room, so that it does not become a ribbon.
+LONG_TEXT = 60
 
 # Text shown so far under each id: one id says one thing on every page.
 _shown: dict[str, str] = {}
@@ -327,7 +329,12 @@ def _html_table(
     kind: str,
     kind_line: str,
 ) -> str:
-    side = [' class="kv-num"' if right else "" for right in numeric]
+    columns = zip(*rows, strict=True)
+    longest = [max(len(text or "") for text in column) for column in columns]
+    side = [
+        ' class="kv-num"' if right else ' class="kv-long"' if length > LONG_TEXT else ""
+        for right, length in zip(numeric, longest, strict=True)
+    ]
     gap = '<span role="img" aria-label="no value">' + DASH + "</span>"
     out = [
         f'<div class="kv-table" role="region" tabindex="0" '

@@ -166,10 +166,10 @@ def _powers_of_two(ax: Axes, values: pd.Series) -> None:
     shown = ticks if len(ticks) <= 9 else ticks[::2]
     ax.xaxis.set_major_locator(FixedLocator(shown))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _short(v)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: short_binary(v)))
 
 
-def _short(value: float) -> str:
+def short_binary(value: float) -> str:
     """Write 8192 as 8Ki: axes name powers of two by their binary prefix."""
     for unit, size in (("Mi", 2**20), ("Ki", 2**10)):
         if value >= size:
@@ -453,7 +453,7 @@ def best_by_cost(
         ends.append((c_max, ys[-1], TRACE_LABELS[str(trace)]))
     ax.set_xscale("log")
     ax.set_yscale("log", base=2)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _short(v)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: short_binary(v)))
     ax.axhline(mark, color=INK.ink, linewidth=0.8)
     ax.annotate(
         f"pages of {mark}", (c_min, mark), xytext=(3, 3), textcoords="offset points", fontsize=8.5
@@ -506,7 +506,7 @@ def flat_optimum(frame: pd.DataFrame, *, title: str) -> Figure:
         label="closed form",
     )
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _short(v)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: short_binary(v)))
     ax.set(yticks=at, xlabel="page size, slots", xlim=(low.min() / 1.35, high.max() * 1.35))
     ax.set_yticklabels([TRACE_LABELS.get(str(n), str(n)) for n in frame["trace"]])
     ax.tick_params(axis="y", length=0)
