@@ -161,7 +161,7 @@ def trace_lines(
 
 
 def _powers_of_two(ax: Axes, values: pd.Series) -> None:
-    ticks = sorted({int(v) for v in values})
+    ticks = sorted({int(v) for v in values if int(v) & (int(v) - 1) == 0})
     ax.set_xscale("log", base=2)
     shown = ticks if len(ticks) <= 9 else ticks[::2]
     ax.xaxis.set_major_locator(FixedLocator(shown))
@@ -356,7 +356,9 @@ def shared_blocks(frame: pd.DataFrame, *, title: str) -> Figure:
         look["linestyle"] = "-" if preamble == "with" else (0, (1, 1.2))
         xs, ys = rows["window_requests"].to_numpy(float), rows["shared_share"].to_numpy(float)
         ax.plot(xs, ys, **(look | {"color": style.PART["shared"].colour}))
-        ends.append((xs[-1], ys[-1], f"{TRACE_LABELS[str(trace)]}, {preamble} preamble"))
+        kinds = frame.loc[frame["trace"] == trace, "preamble"].nunique()
+        words = f", {preamble} preamble" if kinds > 1 else ""
+        ends.append((xs[-1], ys[-1], TRACE_LABELS[str(trace)] + words))
     _powers_of_two(ax, frame["window_requests"])
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set(xlabel="requests held together", ylabel="blocks another request also holds")
