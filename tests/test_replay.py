@@ -221,6 +221,18 @@ def test_what_a_buddy_block_rounds_up_is_external() -> None:
     assert result.unallocated_slots.tolist() == [4, 4]
 
 
+def test_of_equal_buddy_blocks_the_lowest_is_taken_whichever_was_freed_last() -> None:
+    """Four blocks of 4; the third is freed, then the first; the fifth request takes the first.
+
+    So the fourth's block, freed next, joins the third's, and the sixth request has its 8 slots.
+    """
+    trace = kv.Trace([3, 1, 4, 2, 1, 8], [2, 4, 1, 3, 4, 1], [0, 0, 0, 0, 2, 3])
+    result = replay(
+        trace, Contiguous("oracle", fit="buddy"), capacity_slots=16, clock=Arrivals(base_s=1)
+    )
+    assert result.requests["admitted_step"].tolist() == [0, 0, 0, 0, 2, 3]
+
+
 def test_the_power_of_two_is_that_of_the_whole_or_of_the_output() -> None:
     trace = kv.Trace([20], [5])  # 24 slots at its end
     for of, slots in (("total", 32), ("output", 28)):
