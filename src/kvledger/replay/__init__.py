@@ -297,7 +297,7 @@ def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) ->
             f"{rows} requests of up to {longest} pages: a prefix cache is replayed with up to "
             f"{_MOST_TABLE_ENTRIES} entries, so take larger pages or run fewer requests"
         )
-    lines = np.zeros((pages if cached else 0, engine.PAGE_COLUMNS), np.int64)
+    lines = np.zeros((pages if cached else 0, engine.PAGE_COLUMNS), np.int32)
     lines[:, engine.KEY], lines[:, engine.NEXT_SAME] = engine.NO_KEY, -1
     count[engine.N_UNKEYED] = len(lines)
     return engine.Pool(
@@ -307,7 +307,7 @@ def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) ->
         page=lines,
         unkeyed=np.arange(len(lines))[::-1].copy(),
         # Twice as long as there are pages, so that tidying it up is rare.
-        queue=np.zeros((2 * len(lines), 2), np.int64),
+        queue=np.zeros((2 * len(lines), 2), np.int32),
         first_of_key=np.full(keys, -1, np.int32),
         table=np.zeros((rows, longest if cached else 0), np.int32),
         hole_start=np.empty(0, np.int64),
@@ -333,9 +333,9 @@ def _run_pool(policy: Contiguous, capacity: int, rows: int) -> engine.Pool:
         kind=_KINDS[policy.fit],
         unit=1,
         counter=count,
-        page=np.empty((0, engine.PAGE_COLUMNS), np.int64),
+        page=np.empty((0, engine.PAGE_COLUMNS), np.int32),
         unkeyed=np.empty(0, np.int64),
-        queue=np.empty((0, 2), np.int64),
+        queue=np.empty((0, 2), np.int32),
         first_of_key=np.empty(0, np.int32),
         table=np.empty((0, 0), np.int32),
         hole_start=start,

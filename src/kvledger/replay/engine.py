@@ -102,6 +102,7 @@ _FIRST_FLOW = C_ADMITTED  # from here on, columns count what happened since the 
     N_STAMP,
 ) = range(13)
 COUNTERS = 13
+LAST_STAMP = 2**31 - 2
 
 NO_KEY, PRIVATE_KEY = -2, -1
 
@@ -119,9 +120,9 @@ class Pool(NamedTuple):
     kind: int
     unit: int  # slots a page; 1 where memory is contiguous
     counter: Ints  # the counters above, in pages or slots
-    page: Ints  # a line a page, of the columns above
+    page: Shorts  # a line a page, of the columns above
     unkeyed: Ints  # free pages that cannot be found, reused first, the latest freed on top
-    queue: Ints  # free pages that can: page and number, the oldest first, in a ring
+    queue: Shorts  # free pages that can: page and number, the oldest first, in a ring
     first_of_key: Shorts
     table: Shorts  # pages of each running row
     hole_start: Ints  # contiguous: holes in order of address; buddy: free blocks
@@ -172,19 +173,21 @@ class Rules(NamedTuple):
 
 
 @numba.njit(cache=True, inline="always")
-def _page_key(load: Load, request: int, page: int, unit: int) -> int:
+def _page_key(
+    covered: Ints, id_start: Ints, ids: Ints, id_size: int, request: int, page: int, unit: int
+) -> int:
     """Return the key of a complete page; ids chain, so a page of several ids has the last's."""
-    if (page + 1) * unit > load.covered[request]:
+    if (page + 1) * unit > covered[request]:
         return PRIVATE_KEY
-    if unit <= load.id_size:
-        ratio = load.id_size // unit
-        return int(load.ids[load.id_start[request] + page // ratio] * ratio + page % ratio)
-    each = unit // load.id_size
-    return int(load.ids[load.id_start[request] + (page + 1) * each - 1])
+    if unit <= id_size:
+        ratio = id_size // unit
+        return int(ids[id_start[request] + page // ratio] * ratio + page % ratio)
+    each = unit // id_size
+    return int(ids[id_start[request] + (page + 1) * each - 1])
 
 
 @numba.njit(cache=True)
-def _tidy(count: Ints, pages: Ints, queue: Ints) -> None:
+def _tidy(count: Ints, pages: Shorts, queue: Shorts) -> None:
     """Drop what is no longer free from the full queue; at least half of it goes."""
     size = queue.shape[0]
     kept = 0
@@ -199,7 +202,7 @@ def _tidy(count: Ints, pages: Ints, queue: Ints) -> None:
 
 
 @numba.njit(cache=True, inline="always")
-def _forget(pages: Ints, first_of_key: Shorts, page: int) -> None:
+def _forget(pages: Shorts, first_of_key: Shorts, page: int) -> None:
     """Take a page out of the prefix cache."""
     key = pages[page, KEY]
     pages[page, KEY] = NO_KEY
@@ -215,7 +218,7 @@ def _forget(pages: Ints, first_of_key: Shorts, page: int) -> None:
 
 
 @numba.njit(cache=True, inline="always")
-def _publish(pages: Ints, first_of_key: Shorts, page: int, key: int) -> None:
+def _publish(pages: Shorts, first_of_key: Shorts, page: int, key: int) -> None:
     """Let a complete page be found by its key, after those that already carry it."""
     pages[page, KEY] = key
     if key < 0:
@@ -234,9 +237,9 @@ def _publish(pages: Ints, first_of_key: Shorts, page: int, key: int) -> None:
 def _take(
     kind: int,
     count: Ints,
-    pages: Ints,
+    pages: Shorts,
     unkeyed: Ints,
-    queue: Ints,
+    queue: Shorts,
     first_of_key: Shorts,
     table: Shorts,
     row: int,
@@ -249,28 +252,36 @@ def _take(
     count[N_ALLOCATIONS] += more
     if kind == COUNTED:
         return
-    for k in range(have, have + more):
-        if count[N_UNKEYED] > 0:
-            count[N_UNKEYED] -= 1
-            page = unkeyed[count[N_UNKEYED]]
-        else:
-            page = -1
-            while page < 0:  # what was found again since it was freed is passed over
-                at = count[N_OLDEST]
-                count[N_OLDEST] = at + 1 if at + 1 < queue.shape[0] else 0
-                count[N_QUEUED] -= 1
-                if pages[queue[at, 0], FREED_AS] == queue[at, 1]:
-                    page = queue[at, 0]
-            pages[page, FREED_AS] = 0
-            _forget(pages, first_of_key, page)
-            count[N_CACHED] -= 1
-            count[N_EVICTIONS] += 1
+    fresh = min(more, count[N_UNKEYED])
+    count[N_UNKEYED] -= fresh
+    for k in range(fresh):
+        page = unkeyed[count[N_UNKEYED] + fresh - 1 - k]
+        pages[page, REFS] = 1
+        table[row, have + k] = page
+    if fresh == more:
+        return
+    count[N_CACHED] -= more - fresh
+    count[N_EVICTIONS] += more - fresh
+    size, at = queue.shape[0], count[N_OLDEST]
+    passed = 0
+    for k in range(have + fresh, have + more):
+        page = -1
+        while page < 0:  # what was found again since it was freed is passed over
+            candidate, number = queue[at, 0], queue[at, 1]
+            at = at + 1 if at + 1 < size else 0
+            passed += 1
+            if pages[candidate, FREED_AS] == number:
+                page = candidate
+        pages[page, FREED_AS] = 0
+        _forget(pages, first_of_key, page)
         pages[page, REFS] = 1
         table[row, k] = page
+    count[N_OLDEST] = at
+    count[N_QUEUED] -= passed
 
 
 @numba.njit(cache=True, inline="always")
-def _drop(count: Ints, pages: Ints, unkeyed: Ints, queue: Ints, page: int) -> None:
+def _drop(count: Ints, pages: Shorts, unkeyed: Ints, queue: Shorts, page: int) -> None:
     """Let one holder of a page go."""
     pages[page, REFS] -= 1
     if pages[page, REFS] > 0:
@@ -287,7 +298,8 @@ def _drop(count: Ints, pages: Ints, unkeyed: Ints, queue: Ints, page: int) -> No
     size = queue.shape[0]
     if count[N_QUEUED] == size:
         _tidy(count, pages, queue)
-    count[N_STAMP] += 1
+    # Numbers come round again, long after the last page that had one has left the queue.
+    count[N_STAMP] = count[N_STAMP] % LAST_STAMP + 1
     at = count[N_OLDEST] + count[N_QUEUED]
     at = at - size if at >= size else at
     queue[at, 0], queue[at, 1] = page, count[N_STAMP]
@@ -299,9 +311,9 @@ def _drop(count: Ints, pages: Ints, unkeyed: Ints, queue: Ints, page: int) -> No
 def _release_pages(
     kind: int,
     count: Ints,
-    pages: Ints,
+    pages: Shorts,
     unkeyed: Ints,
-    queue: Ints,
+    queue: Shorts,
     table: Shorts,
     row: int,
     held: int,
@@ -317,11 +329,14 @@ def _release_pages(
 
 @numba.njit(cache=True)
 def _find(
-    pages: Ints,
+    pages: Shorts,
     first_of_key: Shorts,
     table: Shorts,
     unit: int,
-    load: Load,
+    covered: Ints,
+    id_start: Ints,
+    ids: Ints,
+    id_size: int,
     request: int,
     row: int,
     tokens: int,
@@ -329,7 +344,7 @@ def _find(
     """Write the cached leading pages into a row; return how many, and how many are unused."""
     hits, unused = 0, 0
     while (hits + 1) * unit <= tokens:
-        key = _page_key(load, request, hits, unit)
+        key = _page_key(covered, id_start, ids, id_size, request, hits, unit)
         if key < 0:
             break
         page = first_of_key[key]
@@ -342,7 +357,7 @@ def _find(
 
 
 @numba.njit(cache=True, inline="always")
-def _hold(count: Ints, pages: Ints, page: int) -> None:
+def _hold(count: Ints, pages: Shorts, page: int) -> None:
     """Add a holder to a page that can be found; a free one is free no longer."""
     if pages[page, REFS] == 0:
         pages[page, FREED_AS] = 0
@@ -356,7 +371,7 @@ def _hold(count: Ints, pages: Ints, page: int) -> None:
 
 
 @numba.njit(cache=True)
-def _touch(count: Ints, pages: Ints, table: Shorts, row: int, hits: int) -> None:
+def _touch(count: Ints, pages: Shorts, table: Shorts, row: int, hits: int) -> None:
     """Hold the pages that were found."""
     for k in range(hits):
         page = table[row, k]
@@ -475,11 +490,14 @@ def _grown(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 @numba.njit(cache=True, inline="always")
 def _fill(
-    pages: Ints,
+    pages: Shorts,
     first_of_key: Shorts,
     table: Shorts,
     unit: int,
-    load: Load,
+    covered: Ints,
+    id_start: Ints,
+    ids: Ints,
+    id_size: int,
     pending: Pending,
     same_step: bool,
     request: int,
@@ -488,7 +506,12 @@ def _fill(
 ) -> None:
     """Let a complete page be found, now or at the end of the step."""
     if same_step:
-        _publish(pages, first_of_key, table[row, page], _page_key(load, request, page, unit))
+        _publish(
+            pages,
+            first_of_key,
+            table[row, page],
+            _page_key(covered, id_start, ids, id_size, request, page, unit),
+        )
         return
     k = pending.counter[0]
     pending.request[k], pending.row[k], pending.page[k] = request, row, page
@@ -498,13 +521,16 @@ def _fill(
 @numba.njit(cache=True)
 def _settle(
     count: Ints,
-    pages: Ints,
+    pages: Shorts,
     unkeyed: Ints,
-    queue: Ints,
+    queue: Shorts,
     first_of_key: Shorts,
     table: Shorts,
     unit: int,
-    load: Load,
+    covered: Ints,
+    id_start: Ints,
+    ids: Ints,
+    id_size: int,
     pending: Pending,
     merge: bool,
 ) -> None:
@@ -512,7 +538,7 @@ def _settle(
     for k in range(pending.counter[0]):
         row, page = pending.row[k], pending.page[k]
         at = table[row, page]
-        key = _page_key(load, pending.request[k], page, unit)
+        key = _page_key(covered, id_start, ids, id_size, pending.request[k], page, unit)
         known = first_of_key[key] if key >= 0 else -1
         if not merge or known < 0 or known == at:
             _publish(pages, first_of_key, at, key)
@@ -540,6 +566,8 @@ def run(
     # Arrays of their own: reaching through the tuple at each use would cost more than the use.
     lines, unkeyed, queue = pool.page, pool.unkeyed, pool.queue
     first_of_key, table = pool.first_of_key, pool.table
+    covered, id_start, ids, id_size = load.covered, load.id_start, load.ids, load.id_size
+    prompt, output = load.prompt, load.output
     contiguous = kind >= FIRST_FIT
     cached = kind == CACHED
     timed = load.arrival.size > 0
@@ -622,7 +650,10 @@ def run(
                         first_of_key,
                         table,
                         unit,
-                        load,
+                        covered,
+                        id_start,
+                        ids,
+                        id_size,
                         pending,
                         rules.same_step,
                         who[row],
@@ -651,7 +682,7 @@ def run(
                     flow[C_SWAPPED_OUT] += stored
                 computing -= todo[gone] > 0
                 logical -= stored
-                sampled[i] = max(load.output[i], 1) - left[running]
+                sampled[i] = max(output[i], 1) - left[running]
                 reached[i] = max(reached[i], stored)
                 spare_rows[spares] = gone
                 spares += 1
@@ -683,7 +714,10 @@ def run(
                         first_of_key,
                         table,
                         unit,
-                        load,
+                        covered,
+                        id_start,
+                        ids,
+                        id_size,
                         pending,
                         rules.same_step,
                         who[row],
@@ -695,7 +729,7 @@ def run(
                 computing -= todo[row] == 0
                 prefilled += more
                 again = max(min(before + more, reached[who[row]]) - before, 0)
-                fresh = left[j] == max(load.output[who[row]], 1)
+                fresh = left[j] == max(output[who[row]], 1)
                 flow[C_RECOMPUTED] += again
                 flow[C_PROMPT if fresh else C_DECODED] += more - again
                 logical += more
@@ -712,8 +746,8 @@ def run(
             while not returns and load.never[next_new]:
                 next_new += 1
             i = back[backs - 1] if returns else next_new
-            outputs = max(load.output[i], 1)
-            tokens = load.prompt[i] + sampled[i]
+            outputs = max(output[i], 1)
+            tokens = prompt[i] + sampled[i]
             row = spare_rows[spares - 1]
             hits = 0
             start = 0
@@ -728,7 +762,17 @@ def run(
                 unused = 0
                 if cached:
                     hits, unused = _find(
-                        lines, first_of_key, table, unit, load, i, row, tokens - rules.lookup_slack
+                        lines,
+                        first_of_key,
+                        table,
+                        unit,
+                        covered,
+                        id_start,
+                        ids,
+                        id_size,
+                        i,
+                        row,
+                        tokens - rules.lookup_slack,
                     )
                 computed = tokens - hits * unit
                 room_for = computed
@@ -781,7 +825,7 @@ def run(
             who[row], room[row], todo[row], place[row] = i, held, tokens - stored, start
             computing += stored < tokens
             logical += stored
-            final_held += load.prompt[i] + outputs - 1
+            final_held += prompt[i] + outputs - 1
             if cached:
                 for page in range(hits, stored // unit):
                     _fill(
@@ -789,7 +833,10 @@ def run(
                         first_of_key,
                         table,
                         unit,
-                        load,
+                        covered,
+                        id_start,
+                        ids,
+                        id_size,
                         pending,
                         rules.same_step,
                         i,
@@ -841,7 +888,19 @@ def run(
 
         if pending.counter[0] > 0:
             _settle(
-                count, lines, unkeyed, queue, first_of_key, table, unit, load, pending, rules.merge
+                count,
+                lines,
+                unkeyed,
+                queue,
+                first_of_key,
+                table,
+                unit,
+                covered,
+                id_start,
+                ids,
+                id_size,
+                pending,
+                rules.merge,
             )
         if timed:
             now += rules.base_s + rules.running_s * running + rules.prefill_s * prefilled
@@ -874,7 +933,7 @@ def run(
                         kind, count, lines, unkeyed, queue, table, row, room[row] // unit
                     )
                 logical -= room[row] - spare[j]
-                final_held -= load.prompt[i] + max(load.output[i], 1) - 1
+                final_held -= prompt[i] + max(output[i], 1) - 1
                 spare_rows[spares] = row
                 spares += 1
                 about[i, 0] = FINISHED
