@@ -136,6 +136,8 @@ def _verdict(published: str, value: Fraction | int | None) -> str:
 
 
 def _why_cited(claim: str) -> str:
+    if claim.startswith("batched.alpaca"):
+        return "not from sizes alone; figure2.batched replays it"
     if claim.startswith(("fig2", "batched", "sharing")):
         return "not from sizes alone; the chapter on growth replays it"
     if claim.startswith(("kernel", "prefix", "block_size")):

@@ -147,12 +147,14 @@ def replay(
         covered=ids.covered,
         id_size=ids.size,
     )
+    # As many steps as there are outputs for each that may run, if that many always do.
+    expected = min(int(trace.output_tokens.sum()) // most // stride * 5 // 4, 1 << 20) + 1024
     progress = np.zeros(1, np.int64)
     with _shown(progress, trace.n_requests):
         steps, time_s, after, about, about_s, detail = engine.run(
             pool,
             load,
-            _rules(policy, clock, most, watermark, chunk, stride, record_requests),
+            _rules(policy, clock, most, watermark, chunk, stride, record_requests, expected),
             _pending(policy, pool),
             progress,
         )
@@ -357,6 +359,7 @@ def _rules(
     chunk: int,
     stride: int,
     detail: bool,
+    expected: int,
 ) -> engine.Rules:
     paged = policy if isinstance(policy, Paged) else Paged(page_size=1)
     times = clock if isinstance(clock, Arrivals) else Arrivals(base_s=1.0)
@@ -376,6 +379,7 @@ def _rules(
         whole_must_fit=paged.whole_prompt_must_fit,
         lone_whole=paged.lone_prompt_whole,
         detail=detail,
+        expected=expected,
     )
 
 

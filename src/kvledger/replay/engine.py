@@ -170,6 +170,7 @@ class Rules(NamedTuple):
     whole_must_fit: bool  # a prompt in chunks is admitted only where all of it would fit
     lone_whole: bool  # a request that is alone enters whole
     detail: bool  # record what each running request holds
+    expected: int  # records to make room for at first
 
 
 @numba.njit(cache=True, inline="always")
@@ -597,8 +598,8 @@ def run(
     back = np.zeros(n, np.int64)  # requests that had to leave, the next to return on top
     backs = 0
 
-    record = np.zeros((1024, len(COLUMNS)), np.int64)
-    record_s = np.zeros(1024)
+    record = np.zeros((rules.expected, len(COLUMNS)), np.int64)
+    record_s = np.zeros(rules.expected)
     records = 0
     detail = np.zeros((1024, 4), np.int64)
     details = 0
@@ -636,12 +637,17 @@ def run(
             chunk = WHOLE
 
         # 1. Every running request gets the slots of its next tokens.
+        # Where nobody has a prompt to compute, all take one at once, and only those that then have
+        # less than none are looked at one by one.
         forced = False
         served = 0
+        alike = computing == 0
+        if alike:
+            for j in range(running):
+                spare[j] -= 1
         j = 0
         while j < running:
-            if spare[j] > 0 and computing == 0:
-                spare[j] -= 1
+            if alike and spare[j] >= 0:
                 if cached and spare[j] == 0:
                     row = row_of[j]
                     page = room[row] // unit - 1
@@ -662,11 +668,13 @@ def run(
                     )
                 j += 1
                 continue
+            spare[j] += alike
             row = row_of[j]
             more = 1 if todo[row] == 0 else min(todo[row], chunk)
             pages = (more - spare[j] + unit - 1) // unit if more > spare[j] else 0
             while count[N_FREE] < pages and running > j:
                 running -= 1
+                spare[running] += alike and running > j
                 gone = row_of[running]
                 i = who[gone]
                 kept = room[gone] // unit
