@@ -26,6 +26,7 @@ __all__ = ["Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"]
 
 _KINDS = {"first": engine.FIRST_FIT, "best": engine.BEST_FIT, "buddy": engine.BUDDY}
 _MOST_TABLE_ENTRIES = 1 << 30
+_INT32_MAX = (1 << 31) - 1
 
 
 def replay(
@@ -136,6 +137,10 @@ def replay(
         never = (reserve < at_end) | (reserve > largest)
         pool = _run_pool(policy, capacity, most)
         held_capacity = capacity
+    most_held = int(np.max(reserve if reserve.size else at_end, initial=0, where=~never))
+    counting: npt.NDArray[np.int64] | npt.NDArray[np.int32] = np.zeros(most, np.int64)
+    if most_held + pool.unit <= _INT32_MAX:
+        counting = np.zeros(most, np.int32)
     load = engine.Load(
         prompt=np.ascontiguousarray(trace.prompt_tokens),
         output=np.ascontiguousarray(trace.output_tokens),
@@ -146,6 +151,8 @@ def replay(
         ids=ids.ids,
         covered=ids.covered,
         id_size=ids.size,
+        spare=counting,
+        left=counting.copy(),
     )
     # As many steps as there are outputs for each that may run, if that many always do.
     expected = min(int(trace.output_tokens.sum()) // most // stride * 5 // 4, 1 << 20) + 1024

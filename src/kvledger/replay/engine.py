@@ -141,6 +141,10 @@ class Load(NamedTuple):
     ids: Ints  # dense page ids
     covered: Ints  # tokens of each request that its ids speak for
     id_size: int
+    # Room for what a step touches of each running request: slots held and not yet used, and outputs
+    # still to sample. 32 bits where these are enough: a step then takes half the time.
+    spare: Ints | Shorts
+    left: Ints | Shorts
 
 
 class Pending(NamedTuple):
@@ -586,8 +590,7 @@ def run(
     # that end, nothing else.
     most = rules.max_running
     row_of = np.zeros(most, np.int64)
-    spare = np.zeros(most, np.int64)  # slots held and not yet used
-    left = np.zeros(most, np.int64)  # outputs still to sample
+    spare, left = load.spare, load.left
     who = np.zeros(most, np.int64)  # by row, as are the next three
     room = np.zeros(most, np.int64)  # slots held
     todo = np.zeros(most, np.int64)  # tokens to compute before the next is sampled
