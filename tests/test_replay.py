@@ -712,7 +712,7 @@ def test_partial_pages_are_reused_first_and_then_the_tail(
     trace = kv.Trace(
         [9, between, 9],
         [1, 1, 1],
-        page_ids=[[0, 1], [7] * (between // 4), [0, 1]],
+        page_ids=[[0, 1], [*range(7, 7 + between // 4)], [0, 1]],
         page_ids_size=4,
     )
     result = replay(trace, Paged(4, prefix_cache=True), capacity_slots=12, max_running=1)
@@ -884,6 +884,23 @@ def test_tables_that_memory_could_not_hold_are_refused() -> None:
     with pytest.raises(kv.LedgerError, match="take larger pages or run fewer requests"):
         replay(trace, Paged(1, prefix_cache=True), capacity_slots=2**40)
     assert replay(trace, Paged(1), capacity_slots=2**40).pages.tolist() == [2**40]
+
+
+@pytest.mark.parametrize(
+    ("page_ids", "place"),
+    [
+        ([[1, 2], [3, 2]], r"page_ids\[0\]\[1\] is 2"),  # one id after two
+        ([[1, 1], [3, 4]], r"page_ids\[0\]\[[01]\] is 1"),  # one id twice in a request
+        ([[1, 2], [2, 1]], r"page_ids\[0\]\[[01]\] is [12]"),  # at the start and behind
+    ],
+)
+def test_ids_that_do_not_chain_are_refused_by_a_prefix_cache(
+    page_ids: list[list[int]], place: str
+) -> None:
+    trace = kv.Trace([8, 8], [1, 1], page_ids=page_ids, page_ids_size=4)
+    with pytest.raises(kv.LedgerError, match=place + ", which also stands after another id"):
+        replay(trace, Paged(4, prefix_cache=True), capacity_slots=64)
+    assert replay(trace, Paged(4), capacity_slots=64).count("finished") == 2
 
 
 def test_whole_numbers_as_floats_are_numbers() -> None:

@@ -212,13 +212,39 @@ def _page_ids(
         lists = joined
     counts = np.fromiter(map(len, lists), np.int64, len(lists))
     n_different, dense = _dense(lists, int(counts.sum()))
+    starts = np.cumsum(counts) - counts
+    _check_chained(dense, starts, counts, n_different, lists)
     keys = n_different * max(1, size // page)
     if keys > _MOST_TABLE_ENTRIES:
         raise LedgerError(
             f"page_size is {page}: {keys} different pages; a prefix cache is replayed up to "
             f"{_MOST_TABLE_ENTRIES}, so take larger pages"
         )
-    return _PageIds(np.cumsum(counts) - counts, dense, covered, size, keys)
+    return _PageIds(starts, dense, covered, size, keys)
+
+
+def _check_chained(
+    ids: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    n_different: int,
+    lists: Sequence[Sequence[int]],
+) -> None:
+    """Refuse ids that follow different ids: equal ids must mean equal beginnings."""
+    if not ids.size:
+        return
+    before = np.concatenate(([-1], ids[:-1]))
+    before[starts[counts > 0]] = -1
+    parent = np.empty(n_different, np.int64)
+    parent[ids] = before
+    wrong = np.flatnonzero(parent[ids] != before)
+    if wrong.size:
+        i = int(np.searchsorted(starts, wrong[0], side="right")) - 1
+        j = int(wrong[0] - starts[i])
+        raise LedgerError(
+            f"page_ids[{i}][{j}] is {lists[i][j]}, which also stands after another id; accepted: "
+            "ids that chain all pages before them"
+        )
 
 
 def _with_outputs(
