@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import kvledger as kv
 from kvledger.allocator import ContiguousPool
-from kvledger.replay import Arrivals, Contiguous, Paged, Replay, replay
+from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, replay
 
 FLOWS = (
     "admitted",

@@ -12,7 +12,7 @@ import pytest
 
 from kvledger import figure2
 from kvledger.errors import LedgerError
-from kvledger.replay import Paged, Replay, replay
+from kvledger.replaying import Paged, Replay, replay
 from kvledger.traces import Trace
 
 POINTS = 2.0  # the bar on each share

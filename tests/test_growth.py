@@ -23,7 +23,7 @@ import kvledger as kv
 from kvledger import growth
 from kvledger.book import growth_drawings as drawings
 from kvledger.book import style
-from kvledger.replay import Arrivals, Contiguous, Paged, Replay, replay
+from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, replay
 
 TRACE = kv.Trace([5, 9, 17], [4, 4, 4])
 REFUSED = replay(kv.Trace([90, 80], [1, 1]), Paged(4), capacity_slots=16)

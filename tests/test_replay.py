@@ -23,7 +23,7 @@ from replay_models import (
 )
 
 import kvledger as kv
-from kvledger.replay import Arrivals, Contiguous, Paged, Replay, Saturated, engine, replay
+from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, Saturated, engine, replay
 
 LEVELS = engine.COLUMNS[: engine.COLUMNS.index("admitted")]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reference_replay import NEVER, Policy, replay, watermark_pages
 
 import kvledger as kv
-from kvledger.replay import Paged
-from kvledger.replay import replay as compiled_replay
+from kvledger.replaying import Paged
+from kvledger.replaying import replay as compiled_replay
 
 
 @st.composite

@@ -27,11 +27,11 @@ from joblib.externals.loky import get_reusable_executor
 
 from kvledger import LedgerError, Trace
 from kvledger.cli import main
-from kvledger.replay import Arrivals, Contiguous, Paged, Saturated, replay
-from kvledger.replay.sweep import sweep
+from kvledger.replaying import Arrivals, Contiguous, Paged, Saturated, replay
+from kvledger.replaying.sweep import sweep
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULE = importlib.import_module("kvledger.replay.sweep")
+MODULE = importlib.import_module("kvledger.replaying.sweep")
 
 THREE = Trace([5, 9, 17], [4, 4, 4])
 POLICIES = (
@@ -460,7 +460,7 @@ def test_a_killed_sweep_goes_on(
 
 def test_the_source_that_a_row_depends_on() -> None:
     names = {name for name, _ in MODULE._sources()}
-    assert {f"replay/{name}.py" for name in ("__init__", "engine", "policies", "sweep")} <= names
+    assert {f"replaying/{name}.py" for name in ("__init__", "engine", "policies", "sweep")} <= names
     assert {"errors.py", "lengths.py", "ledger.py", "reservation.py", "traces.py"} <= names
     assert not {"cli.py", "__init__.py", "survey.py"} & names
     assert not any(name.startswith("book/") for name in names)
@@ -683,14 +683,14 @@ def python(code: str, **environment: str) -> str:
 
 
 def test_compiled_code_is_kept_where_the_environment_says(tmp_path: Path) -> None:
-    code = "from kvledger.replay import engine; print(engine.run.stats.cache_path)"
+    code = "from kvledger.replaying import engine; print(engine.run.stats.cache_path)"
     assert python(code, NUMBA_CACHE_DIR=str(tmp_path)).startswith(str(tmp_path))
 
 
 def test_compiled_code_is_found_by_the_next_process() -> None:
     code = (
         "from kvledger import Trace\n"
-        "from kvledger.replay import Paged, engine, replay\n"
+        "from kvledger.replaying import Paged, engine, replay\n"
         "replay(Trace([5], [4]), Paged(4), capacity_slots=64)\n"
         "print(sum(engine.run.stats.cache_hits.values()), len(engine.run.stats.cache_misses))\n"
     )

@@ -1,50 +1,110 @@
-"""kvledger: where KV-cache memory goes, in exact numbers."""
+"""kvledger: where KV-cache memory goes, in exact numbers.
 
-from kvledger.errors import LedgerError
-from kvledger.ledger import Ledger
-from kvledger.lengths import LengthTable
-from kvledger.metadata import (
-    best_page_size,
-    bytes_from_slots,
-    c_for_page_size,
-    closed_form_gap,
-    closed_form_page_size,
-    cost,
-    envelope,
-    near_best,
-    slots_from_bytes,
-)
-from kvledger.models import Model, kv_bytes_per_token, load_models
-from kvledger.paging import (
-    expected_tail_slack,
-    growth_tail_slack,
-    mean_tail_slack,
-    page_counts,
-    paged,
-    paged_sweep,
-    tail_slack_distribution,
-)
-from kvledger.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
-from kvledger.replay.sweep import sweep
-from kvledger.reservation import contiguous, next_power_of_two
-from kvledger.sharing import (
-    Image,
-    PageContext,
-    shared,
-    shared_page_ids,
-    shared_pages,
-    spared_slots,
-)
-from kvledger.traces import (
-    TRACE_NAMES,
-    LengthMarginals,
-    Trace,
-    load_blocks,
-    load_lengths,
-    load_requests,
-    load_trace,
-)
-from kvledger.windows import NeighbourSharing, neighbour_sharing
+A name is imported when it is first used. So a command that only multiplies does not load pandas
+and the replay's compiler, and the attention wing runs where neither Numba nor tqdm is installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # The names again, for type checkers and editors; a test compares the two lists.
+    from kvledger.errors import LedgerError
+    from kvledger.ledger import Ledger
+    from kvledger.lengths import LengthTable
+    from kvledger.metadata import (
+        best_page_size,
+        bytes_from_slots,
+        c_for_page_size,
+        closed_form_gap,
+        closed_form_page_size,
+        cost,
+        envelope,
+        near_best,
+        slots_from_bytes,
+    )
+    from kvledger.models import Model, kv_bytes_per_token, load_models
+    from kvledger.paging import (
+        expected_tail_slack,
+        growth_tail_slack,
+        mean_tail_slack,
+        page_counts,
+        paged,
+        paged_sweep,
+        tail_slack_distribution,
+    )
+    from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, Saturated, replay
+    from kvledger.replaying.sweep import sweep
+    from kvledger.reservation import contiguous, next_power_of_two
+    from kvledger.sharing import (
+        Image,
+        PageContext,
+        shared,
+        shared_page_ids,
+        shared_pages,
+        spared_slots,
+    )
+    from kvledger.traces import (
+        TRACE_NAMES,
+        LengthMarginals,
+        Trace,
+        load_blocks,
+        load_lengths,
+        load_requests,
+        load_trace,
+    )
+    from kvledger.windows import NeighbourSharing, neighbour_sharing
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "kvledger.errors": ("LedgerError",),
+    "kvledger.ledger": ("Ledger",),
+    "kvledger.lengths": ("LengthTable",),
+    "kvledger.metadata": (
+        "best_page_size",
+        "bytes_from_slots",
+        "c_for_page_size",
+        "closed_form_gap",
+        "closed_form_page_size",
+        "cost",
+        "envelope",
+        "near_best",
+        "slots_from_bytes",
+    ),
+    "kvledger.models": ("Model", "kv_bytes_per_token", "load_models"),
+    "kvledger.paging": (
+        "expected_tail_slack",
+        "growth_tail_slack",
+        "mean_tail_slack",
+        "page_counts",
+        "paged",
+        "paged_sweep",
+        "tail_slack_distribution",
+    ),
+    "kvledger.replaying": ("Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"),
+    "kvledger.replaying.sweep": ("sweep",),
+    "kvledger.reservation": ("contiguous", "next_power_of_two"),
+    "kvledger.sharing": (
+        "Image",
+        "PageContext",
+        "shared",
+        "shared_page_ids",
+        "shared_pages",
+        "spared_slots",
+    ),
+    "kvledger.traces": (
+        "TRACE_NAMES",
+        "LengthMarginals",
+        "Trace",
+        "load_blocks",
+        "load_lengths",
+        "load_requests",
+        "load_trace",
+    ),
+    "kvledger.windows": ("NeighbourSharing", "neighbour_sharing"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
 
@@ -96,3 +156,15 @@ __all__ = [
     "sweep",
     "tail_slack_distribution",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value  # found without this function from now on
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -252,8 +252,8 @@ def _bytes(arguments: argparse.Namespace) -> Iterable[str]:
 
 def _sweep(arguments: argparse.Namespace) -> Iterable[str]:
     # Here, because the engine takes longer to import than the other commands take to run.
-    from kvledger.replay import Contiguous, Paged
-    from kvledger.replay.sweep import sweep
+    from kvledger.replaying import Contiguous, Paged
+    from kvledger.replaying.sweep import sweep
 
     policies: list[Paged | Contiguous] = [
         Paged(size, prefix_cache=arguments.prefix_cache)

@@ -13,8 +13,8 @@ import pandas as pd
 
 from kvledger.errors import LedgerError
 from kvledger.lengths import whole
-from kvledger.replay import Paged, Replay, replay
-from kvledger.replay.policies import Clock, Policy
+from kvledger.replaying import Paged, Replay, replay
+from kvledger.replaying.policies import Clock, Policy
 from kvledger.traces import Trace
 
 PARTS: Mapping[str, str] = {
@@ -33,7 +33,7 @@ def part(result: Replay, name: str) -> np.ndarray:
 
     Examples
     --------
-    >>> from kvledger.replay import Contiguous
+    >>> from kvledger.replaying import Contiguous
     >>> trace = Trace([5, 9, 17], [4, 4, 4])
     >>> part(replay(trace, Contiguous(32), capacity_slots=64), "reserved_never")[:2].tolist()
     [44, 44]
@@ -167,7 +167,7 @@ def quiet_moment(result: Replay) -> pd.Series:
     Examples
     --------
     >>> trace = Trace([5] * 8, [4] * 8, arrival_s=range(0, 80, 10))
-    >>> from kvledger.replay import Arrivals
+    >>> from kvledger.replaying import Arrivals
     >>> result = replay(trace, Paged(4), capacity_slots=16, clock=Arrivals(base_s=1.0))
     >>> int(quiet_moment(result)["preempted_before"])
     0

@@ -14,7 +14,7 @@ from kvledger.errors import LedgerError
 from kvledger.figure2 import reasons
 from kvledger.figure2.setting import PARTS, SYSTEMS, Setting, paper_setting, published
 from kvledger.figure2.shapes import Lengths
-from kvledger.replay import Paged, Replay, replay
+from kvledger.replaying import Paged, Replay, replay
 
 
 def replays(

@@ -12,8 +12,8 @@ from kvledger.datafiles import data_file
 from kvledger.errors import LedgerError
 from kvledger.figure2.shapes import Family, Lengths, fit_lengths
 from kvledger.models import kv_bytes_per_token
-from kvledger.replay import Contiguous, Paged
-from kvledger.replay.policies import Policy
+from kvledger.replaying import Contiguous, Paged
+from kvledger.replaying.policies import Policy
 
 _GIB = 2**30
 ORCAS = ("orca_max", "orca_pow2", "orca_oracle")

@@ -16,7 +16,7 @@ from kvledger.figure2.setting import (
     sharegpt_means_only,
 )
 from kvledger.figure2.shapes import Lengths
-from kvledger.replay import Contiguous, replay
+from kvledger.replaying import Contiguous, replay
 
 
 def sensitivity(setting: Setting | None = None, *, seed: int = 0) -> pd.DataFrame:

@@ -35,9 +35,9 @@ from tqdm import tqdm
 
 from kvledger.errors import LedgerError
 from kvledger.lengths import whole
-from kvledger.replay import engine, replay
-from kvledger.replay.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
-from kvledger.replay.result import Replay
+from kvledger.replaying import engine, replay
+from kvledger.replaying.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
+from kvledger.replaying.result import Replay
 from kvledger.traces import Trace, load_trace
 from kvledger.writing import check_folder, write_whole
 
@@ -132,7 +132,7 @@ def sweep(
     capacities : sequence of int
         Slots of the pool; a whole number of pages of every page size.
     max_running, prefill_chunk, record_every : int
-        As in :func:`kvledger.replay.replay`, the same for every row.
+        As in :func:`kvledger.replaying.replay`, the same for every row.
     clocks : sequence of Saturated or Arrivals
         How requests come.
     scheduler : str, optional
@@ -157,7 +157,7 @@ def sweep(
         ``prefill_chunk``, ``record_every``; an option that a policy does not have is missing. Then
         what was found: ``requests``, of them ``finished`` and ``refused``; ``steps`` and
         ``recorded_steps``; ``waiting_steps``, the sum over requests of the steps each waited;
-        every flow of a :class:`~kvledger.replay.Replay` in total; the peak and the mean of every
+        every flow of a :class:`~kvledger.replaying.Replay` in total; the peak and the mean of every
         level over the recorded steps (``peak_…``, ``mean_…``); ``blocked_share``, the share of
         recorded steps in which a request did not fit; ``hit_rate``, tokens found of tokens that
         admitted requests had to prompt with (``hit_tokens`` and ``computed_prompt_tokens``);
@@ -341,7 +341,7 @@ def _sources() -> list[tuple[str, Path]]:
     """
     package = Path(__file__).resolve().parent.parent
     reached: dict[str, Path] = {}
-    found = ["replay"]
+    found = ["replaying"]
     while found:
         module = package.joinpath(*found.pop().split("."))
         paths = sorted(module.glob("*.py")) if module.is_dir() else [module.with_suffix(".py")]

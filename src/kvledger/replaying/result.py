@@ -11,8 +11,8 @@ import pandas as pd
 
 from kvledger.errors import LedgerError
 from kvledger.ledger import Ledger
-from kvledger.replay import engine
-from kvledger.replay.policies import Clock, Policy
+from kvledger.replaying import engine
+from kvledger.replaying.policies import Clock, Policy
 
 _STATES = {engine.FINISHED: "finished", engine.REFUSED: "refused", engine.WAITING: "waiting"}
 _LEVELS = engine.COLUMNS[: engine.COLUMNS.index("admitted")]

@@ -16,9 +16,9 @@ from tqdm import tqdm
 
 from kvledger.errors import LedgerError
 from kvledger.lengths import shown, whole
-from kvledger.replay import engine
-from kvledger.replay.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
-from kvledger.replay.result import Replay
+from kvledger.replaying import engine
+from kvledger.replaying.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
+from kvledger.replaying.result import Replay
 from kvledger.reservation import next_power_of_two
 from kvledger.traces import Trace
 
