@@ -14,6 +14,10 @@ from hypothesis import settings
 
 from kvledger.book.build import Place, digest_of, input_files, is_current
 
+# Read when Triton is first imported: its kernels run on a CPU, slowly. What must compile them for a
+# GPU does so in a process of its own, without this.
+os.environ["TRITON_INTERPRET"] = "1"
+
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURE = Path(__file__).resolve().parent / "build_fixture"
 

@@ -16,8 +16,9 @@ FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 class DecodeShape(NamedTuple):
     """The sizes of a decode step: one new token a request, K and V in pages.
 
-    ``longest`` is the greatest length of the batch, in tokens. ``latent`` says that V is a view of
-    the first ``value_dim`` elements of K, as in multi-head latent attention: its bytes count once.
+    ``longest`` is the greatest length of the batch and ``tokens`` their sum, in tokens. ``latent``
+    says that V is a view of the first ``value_dim`` elements of K, as in multi-head latent
+    attention: its bytes count once.
     """
 
     batch: int
@@ -29,6 +30,7 @@ class DecodeShape(NamedTuple):
     num_pages: int
     max_pages: int
     longest: int
+    tokens: int
     latent: bool
 
     @property
@@ -126,6 +128,7 @@ def check_decode(
         num_pages,
         max_pages,
         longest,
+        int(lengths.sum()),
         latent,
     )
 

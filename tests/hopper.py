@@ -1,0 +1,173 @@
+"""Compile the decode kernels for Hopper, with no GPU present, and say what the machine code holds.
+
+Run as a script in a process where Triton compiles (TRITON_INTERPRET unset); prints one JSON list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+warnings.simplefilter("ignore")
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from kvledger.attention.decode_kernels import attend, join  # noqa: E402
+from kvledger.attention.inputs import DecodeShape  # noqa: E402
+from kvledger.attention.triton_decode import (  # noqa: E402
+    attend_constants,
+    default_tiles,
+    join_constants,
+)
+
+HOPPER = GPUTarget("cuda", 90, 32)
+UNITS = 132
+TOKENS = 8192
+BATCH = 64
+#: name: (q_heads, kv_heads, head_dim, value_dim, latent)
+SHAPES = {
+    "Llama-3.1-8B": (32, 8, 128, 128, False),
+    "Llama-2-7B": (32, 32, 128, 128, False),
+    "MLA-like": (16, 1, 576, 512, True),
+}
+PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, TOKENS)
+POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+ )?([A-Z][A-Z0-9_.]*)", re.M)
+
+
+def shape_of(name: str, page_size: int) -> DecodeShape:
+    q_heads, kv_heads, head_dim, value_dim, latent = SHAPES[name]
+    pages = TOKENS // page_size
+    return DecodeShape(
+        BATCH,
+        q_heads,
+        kv_heads,
+        head_dim,
+        value_dim,
+        page_size,
+        BATCH * pages,
+        pages,
+        TOKENS,
+        BATCH * TOKENS,
+        latent,
+    )
+
+
+def compile_for_hopper(
+    kernel: Any, values: dict[str, Any], constants: dict[str, Any], options: dict[str, int]
+) -> Any:
+    """Compile as a launch would: pointers are aligned, whole numbers specialised by their value."""
+    signature, fixed, attributes = {}, dict(constants), {}
+    unspecialised = {"page_size", "splits"}  # as the kernels' own do_not_specialize says
+    for position, name in enumerate(kernel.arg_names):
+        if name in constants:
+            signature[name] = "constexpr"
+        elif isinstance(values[name], str):
+            signature[name] = values[name]
+            if values[name].startswith("*"):
+                attributes[(position,)] = [["tt.divisibility", 16]]
+        elif values[name] == 1 and name not in unspecialised:
+            signature[name], fixed[name] = "constexpr", 1
+        else:
+            signature[name] = "i32"
+            if values[name] % 16 == 0 and name not in unspecialised:
+                attributes[(position,)] = [["tt.divisibility", 16]]
+    source = ASTSource(fn=kernel, signature=signature, constexprs=fixed, attrs=attributes)
+    return triton.compile(source, target=HOPPER, options=options)
+
+
+def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:
+    tiles = default_tiles(shape, dtype, UNITS)
+    row = shape.kv_heads * shape.head_dim
+    values_row = row if shape.latent else shape.kv_heads * shape.value_dim
+    values = {
+        "q_ptr": POINTERS[dtype],
+        "k_ptr": POINTERS[dtype],
+        "v_ptr": POINTERS[dtype],
+        "table_ptr": "*i32",
+        "lengths_ptr": "*i32",
+        "out_ptr": POINTERS[dtype],
+        "partial_ptr": "*fp32",
+        "weight_ptr": "*fp32",
+        "scale": "fp32",
+        "page_size": shape.page_size,
+        "split_tokens": tiles.split_tokens,
+        "splits": triton.cdiv(TOKENS, tiles.split_tokens),
+        "q_batch_stride": shape.q_heads * shape.head_dim,
+        "q_head_stride": shape.head_dim,
+        "k_page_stride": shape.page_size * row,
+        "k_slot_stride": row,
+        "k_head_stride": shape.head_dim,
+        "v_page_stride": shape.page_size * values_row,
+        "v_slot_stride": values_row,
+        "v_head_stride": shape.head_dim if shape.latent else shape.value_dim,
+        "table_stride": shape.max_pages,
+    }
+    options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
+    return compile_for_hopper(attend, values, attend_constants(shape, dtype, tiles), options)
+
+
+def join_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:
+    values = {
+        "partial_ptr": "*fp32",
+        "weight_ptr": "*fp32",
+        "lengths_ptr": "*i32",
+        "out_ptr": POINTERS[dtype],
+        "split_tokens": 512,
+        "splits": 16,
+    }
+    return compile_for_hopper(join, values, join_constants(shape), {})
+
+
+def machine_code(compiled: Any) -> dict[str, Any]:
+    """Return what cuobjdump says of the machine code: instructions, registers, stack."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        usage, listing = (
+            subprocess.run(
+                [tool, flag, file.name], capture_output=True, text=True, check=True
+            ).stdout
+            for flag in ("--dump-resource-usage", "--dump-sass")
+        )
+    instructions = Counter(INSTRUCTION.findall(listing))
+    registers, stack = (int(re.findall(rf"\b{what}:(\d+)", usage)[-1]) for what in ("REG", "STACK"))
+    return {
+        "registers": registers,
+        "stack_bytes": stack,
+        "shared_bytes": compiled.metadata.shared,
+        "instructions": instructions,
+    }
+
+
+def variants() -> list[dict[str, Any]]:
+    rows = []
+    cases = [(name, size, torch.bfloat16) for name in SHAPES for size in PAGE_SIZES]
+    cases += [("Llama-3.1-8B", 16, torch.float16), ("Llama-3.1-8B", 16, torch.float32)]
+    seen: dict[str, dict[str, Any]] = {}
+    for name, page_size, dtype in cases:
+        shape = shape_of(name, page_size)
+        compiled = attend_for_hopper(shape, dtype)
+        code = seen.setdefault(compiled.hash, {}) or machine_code(compiled)
+        seen[compiled.hash] = code
+        row = {"kernel": "attend", "shape": name, "page_size": page_size, "dtype": str(dtype)}
+        rows.append(row | code)
+    for name in SHAPES:
+        code = machine_code(join_for_hopper(shape_of(name, 16), torch.bfloat16))
+        rows.append({"kernel": "join", "shape": name, "page_size": 16} | code)
+    return rows
+
+
+if __name__ == "__main__":
+    json.dump(variants(), sys.stdout)

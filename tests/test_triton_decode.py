@@ -1,0 +1,334 @@
+"""The Triton kernel under Triton's interpreter, against the reference in float64.
+
+The interpreter is chosen in conftest.py, before Triton is imported.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvledger.attention import triton_decode
+from kvledger.attention.inputs import FP8, DecodeShape
+from kvledger.attention.reference import paged_decode_reference
+from kvledger.attention.triton_decode import (
+    MOST_HEAD_DIM,
+    Tiles,
+    attend_constants,
+    default_tiles,
+    paged_decode,
+    plan_decode,
+)
+from kvledger.errors import LedgerError
+
+#: ‖out − reference‖ / ‖reference‖ that rounding to each type explains.
+MOST_ERROR = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+PAGE_SIZES = (*range(1, 34), 64)
+
+
+class Step(NamedTuple):
+    q: torch.Tensor
+    k_pages: torch.Tensor
+    v_pages: torch.Tensor
+    page_table: torch.Tensor
+    lengths: torch.Tensor
+
+
+def make_step(
+    lengths: list[int],
+    page_size: int,
+    *,
+    q_heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int = 32,
+    value_dim: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    cache: torch.dtype | None = None,
+    latent: bool = False,
+    foreign: int = 2,
+    spare_entries: int = 1,
+    seed: int = 0,
+) -> Step:
+    """Place each request's pages at random in a pool; all that no token holds is NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    needed = [-(-length // page_size) for length in lengths]
+    pool = torch.randperm(sum(needed) + foreign, generator=generator).tolist()
+    entries = max(needed) + spare_entries
+    table = torch.full((len(lengths), entries), -(2**31), dtype=torch.int32)
+    width = head_dim if value_dim is None else value_dim
+    k = torch.full((len(pool), page_size, kv_heads, head_dim), math.nan)
+    v = torch.full((len(pool), page_size, kv_heads, width), math.nan)
+    for request, (length, pages) in enumerate(zip(lengths, needed, strict=True)):
+        for entry in range(pages):
+            page = pool.pop()
+            table[request, entry] = page
+            held = min(page_size, length - entry * page_size)
+            k[page, :held] = torch.randn(held, kv_heads, head_dim, generator=generator)
+            v[page, :held] = torch.randn(held, kv_heads, width, generator=generator)
+    k, v = k.to(cache or dtype), v.to(cache or dtype)
+    if latent:
+        v = k[..., :width]
+    q = torch.randn(len(lengths), q_heads, head_dim, generator=generator).to(dtype)
+    return Step(q, k, v, table, torch.tensor(lengths, dtype=torch.int32))
+
+
+def check(step: Step, *, tiles: Tiles | None = None, scale: float | None = None) -> None:
+    """Run the kernel into a poisoned output and compare it with the reference."""
+    plan = plan_decode(*step, scale, tiles=tiles)
+    plan.out.fill_(math.nan)
+    out = plan()
+    assert out is plan.out
+    assert out.dtype == step.q.dtype
+    assert error_of(out, step, scale) <= MOST_ERROR[step.q.dtype]
+
+
+def error_of(out: torch.Tensor, step: Step, scale: float | None = None) -> float:
+    expected = paged_decode_reference(*step, scale)
+    error = float((out.double() - expected).norm() / expected.norm())
+    assert not math.isnan(error)
+    return error
+
+
+@pytest.mark.parametrize("page_size", PAGE_SIZES)
+def test_every_page_size(page_size: int) -> None:
+    """Ragged lengths: one token, a page less one, whole pages, and one more than a tile."""
+    lengths = [1, max(1, page_size - 1), page_size, 3 * page_size, 2 * page_size + 1, 65]
+    check(make_step(lengths, page_size))
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 16, 64])
+@pytest.mark.parametrize("dtype", list(MOST_ERROR))
+def test_every_type(dtype: torch.dtype, page_size: int) -> None:
+    check(make_step([70, 16, 1], page_size, dtype=dtype))
+
+
+@pytest.mark.parametrize("cache", FP8)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_cache_of_eight_bits(dtype: torch.dtype, cache: torch.dtype) -> None:
+    check(make_step([70, 16, 1], 16, dtype=dtype, cache=cache))
+
+
+@pytest.mark.parametrize(
+    ("q_heads", "kv_heads"), [(1, 1), (4, 4), (6, 2), (32, 8), (16, 1), (17, 1), (20, 1), (130, 1)]
+)
+def test_heads_in_groups(q_heads: int, kv_heads: int) -> None:
+    check(make_step([33, 5], 4, q_heads=q_heads, kv_heads=kv_heads, head_dim=16))
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "value_dim"),
+    [(1, 1), (8, 8), (16, 16), (80, 80), (96, 96), (120, 120), (128, 128), (192, 128), (256, 256)],
+)
+def test_head_sizes(head_dim: int, value_dim: int) -> None:
+    check(make_step([19, 40], 8, head_dim=head_dim, value_dim=value_dim))
+
+
+@pytest.mark.parametrize(("head_dim", "value_dim"), [(576, 512), (64, 64), (72, 48)])
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_a_latent_head_whose_values_are_its_keys(
+    head_dim: int, value_dim: int, page_size: int
+) -> None:
+    step = make_step(
+        [37, 70],
+        page_size,
+        q_heads=16,
+        kv_heads=1,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        latent=True,
+    )
+    constants = attend_constants(plan_decode(*step).shape, step.q.dtype, Tiles(16, 4, 3, 512))
+    # Only a power of two can be the main part of the key, and then K is read once for both.
+    assert constants["LATENT"] == (value_dim in (64, 512))
+    check(step)
+
+
+@pytest.mark.parametrize("page_size", [1, 16, 48, 256])
+@pytest.mark.parametrize("split_tokens", [16, 48, 160, 4096])
+def test_stretches_join(split_tokens: int, page_size: int) -> None:
+    """One stretch and many in one batch; 40 stretches take two steps of joining."""
+    step = make_step([1, 16, 17, 641], page_size)
+    plan = plan_decode(*step, tiles=Tiles(16, 4, 3, split_tokens))
+    assert plan.splits == -(-641 // split_tokens)
+    check(step, tiles=plan.tiles)
+
+
+def test_requests_may_share_pages() -> None:
+    step = make_step([48, 40], 8)
+    step.page_table[1, :3] = step.page_table[0, :3]
+    check(step)
+
+
+def test_the_identity_table_is_the_contiguous_layout() -> None:
+    """One page a request: the same kernel reads one entry for each tile."""
+    paged = make_step([64, 64], 4, foreign=0, spare_entries=0)
+    k, v = (
+        pages[paged.page_table.long()].flatten(1, 2) for pages in (paged.k_pages, paged.v_pages)
+    )
+    table = torch.tensor([[0], [1]], dtype=torch.int32)
+    contiguous = Step(paged.q, k, v, table, paged.lengths)
+    check(contiguous)
+    # The same tiles in the same order: the same bits.
+    tiles = Tiles(32, 4, 3, 64)
+    assert torch.equal(plan_decode(*contiguous, tiles=tiles)(), plan_decode(*paged, tiles=tiles)())
+
+
+def test_a_scale_is_used() -> None:
+    check(make_step([30], 8), scale=0.02)
+
+
+def test_tensors_may_be_strided() -> None:
+    """K and V as the two halves of one allocation, the table as part of a wider one."""
+    step = make_step([30, 9], 8)
+    both = torch.stack((step.k_pages, step.v_pages), 1)
+    wide = torch.zeros(2, step.page_table.shape[1] + 3, dtype=torch.int32)
+    wide[:, : step.page_table.shape[1]] = step.page_table
+    q = torch.zeros(2, 2 * step.q.shape[1], step.q.shape[2])
+    q[:, ::2] = step.q
+    strided = Step(
+        q[:, ::2], both[:, 0], both[:, 1], wide[:, : step.page_table.shape[1]], step.lengths
+    )
+    assert not strided.k_pages.is_contiguous()
+    check(strided)
+
+
+def test_large_scores_do_not_overflow() -> None:
+    step = make_step([40, 3], 8)
+    check(step._replace(q=step.q * 1000))
+
+
+def test_a_plan_reads_its_tensors_anew() -> None:
+    step = make_step([40, 3], 8)
+    plan = plan_decode(*step)
+    first = plan().clone()
+    step.q.copy_(torch.randn_like(step.q))
+    assert error_of(plan(), step) <= MOST_ERROR[torch.float32]
+    assert not torch.equal(first, plan.out)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Step, Tiles]:
+    lengths = draw(st.lists(st.integers(1, 90), min_size=1, max_size=4))
+    kv_heads = draw(st.integers(1, 3))
+    tokens = draw(st.sampled_from([16, 32, 64]))
+    dtype = draw(st.sampled_from(list(MOST_ERROR)))
+    step = make_step(
+        lengths,
+        draw(st.integers(1, 70)),
+        q_heads=kv_heads * draw(st.integers(1, 5)),
+        kv_heads=kv_heads,
+        head_dim=draw(st.integers(1, 40)),
+        value_dim=draw(st.integers(1, 40)),
+        dtype=dtype,
+        foreign=draw(st.integers(0, 3)),
+        spare_entries=draw(st.integers(0, 3)),
+        seed=draw(st.integers(0, 2**16)),
+    )
+    return step, Tiles(tokens, 4, 3, tokens * draw(st.integers(1, 6)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps())
+def test_random_cases(case: tuple[Step, Tiles]) -> None:
+    step, tiles = case
+    check(step, tiles=tiles)
+
+
+# --------------------------------------------------------------------------- how work is cut
+
+
+@given(
+    batch=st.integers(1, 256),
+    longest=st.integers(1, 1 << 20),
+    kv_heads=st.sampled_from([1, 2, 8, 32]),
+    group=st.integers(1, 130),
+    head_dim=st.integers(1, MOST_HEAD_DIM),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+    units=st.integers(1, 200),
+)
+def test_default_tiles_can_always_be_launched(
+    batch: int,
+    longest: int,
+    kv_heads: int,
+    group: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    units: int,
+) -> None:
+    tokens = batch * longest
+    shape = DecodeShape(
+        batch, kv_heads * group, kv_heads, head_dim, head_dim, 16, 1, 1, longest, tokens, False
+    )
+    tiles = default_tiles(shape, dtype, units)
+    assert tiles.tokens & (tiles.tokens - 1) == 0
+    assert tiles.tokens >= 16
+    assert tiles.split_tokens % tiles.tokens == 0
+    # No stretch but a last one is shorter than what pays for the joining.
+    assert tiles.split_tokens >= min(longest, 256)
+    constants = attend_constants(shape, dtype, tiles)
+    assert constants["ROWS"] * constants["ROW_BLOCKS"] >= group
+    assert constants["K_MAIN"] + constants["K_REST"] >= head_dim
+    assert constants["V_BLOCK"] >= head_dim
+    assert constants["PAGE"] == (0 if 16 % tiles.tokens == 0 else 16)
+
+
+def test_a_small_batch_is_cut_so_that_every_unit_has_work() -> None:
+    long = DecodeShape(1, 32, 8, 128, 128, 16, 8192, 8192, 131072, 131072, False)
+    tiles = default_tiles(long, torch.bfloat16, 132)
+    assert 8 * -(-131072 // tiles.split_tokens) >= 2 * 132
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def refusal(step: Step, **options: Any) -> str:
+    with pytest.raises(LedgerError) as error:
+        plan_decode(*step, **options)
+    return str(error.value)
+
+
+def test_what_the_kernel_cannot_do_is_an_error_before_any_launch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(triton_decode, "attend", None)  # a launch would fail in another way
+    step = make_step([4], 8)
+    wide = make_step([4], 8, head_dim=MOST_HEAD_DIM + 1, value_dim=8)
+    assert refusal(wide) == f"head_dim is {MOST_HEAD_DIM + 1}; accepted by the Triton kernel: " + (
+        f"at most {MOST_HEAD_DIM}"
+    )
+    table = step.page_table.clone()
+    table[0, 0] = 99
+    assert refusal(step._replace(page_table=table)).startswith("page_table[0, 0] is 99; accepted")
+    zero = torch.zeros(1, dtype=torch.int32)
+    assert refusal(step._replace(lengths=zero)).startswith("lengths[0] is 0; accepted: 1 to")
+
+
+def test_a_batch_that_cannot_be_launched_is_refused() -> None:
+    page = torch.zeros(1, 1, 1, 1)
+    ones = torch.ones(65536, dtype=torch.int32)
+    step = Step(torch.zeros(65536, 1, 1), page, page, torch.zeros_like(ones)[:, None], ones)
+    assert refusal(step).startswith("batch is 65536; accepted by the Triton kernel: at most 65535")
+
+
+@pytest.mark.parametrize(
+    ("tiles", "message"),
+    [
+        (Tiles(24, 4, 3, 48), "tiles.tokens is 24; accepted: a power of two, at least 16"),
+        (Tiles(8, 4, 3, 48), "tiles.tokens is 8; accepted: a power of two, at least 16"),
+        (Tiles(32, 4, 3, 48), "tiles.split_tokens is 48; accepted: a multiple of the 32 tokens"),
+        (Tiles(32, 4, 3, 0), "tiles.split_tokens is 0; accepted: a multiple of the 32 tokens"),
+    ],
+)
+def test_tiles_that_do_not_fit_are_refused(tiles: Tiles, message: str) -> None:
+    assert refusal(make_step([4], 8), tiles=tiles).startswith(message)
+
+
+def test_a_device_that_triton_cannot_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_decode, "InterpretedFunction", type(None))
+    with pytest.raises(LedgerError, match=r"q is on cpu; accepted by the Triton kernel: a GPU"):
+        paged_decode(*make_step([4], 8))
