@@ -1,0 +1,22 @@
+"""Other ways to attend through a page table, each used where it can be imported.
+
+:data:`PEERS` holds one of each. A peer says why it is absent on a device
+(:meth:`~kvledger.attention.peers.base.Peer.absent`) and which steps it does not take
+(:meth:`~kvledger.attention.peers.base.Peer.refuses`); every peer is compared with
+:func:`~kvledger.attention.reference.paged_decode_reference` before it is timed.
+"""
+
+from kvledger.attention.peers.base import Asked, Peer, RefusedError, Step
+from kvledger.attention.peers.dense import GatherSdpa, Sdpa
+from kvledger.attention.peers.flex import FlexPaged
+from kvledger.attention.peers.own import Triton
+
+__all__ = ["PEERS", "Asked", "Peer", "RefusedError", "Step"]
+
+#: One of each, this package's kernel and the contiguous baseline first.
+PEERS: tuple[Peer, ...] = (
+    Triton(),
+    Sdpa(),
+    GatherSdpa(),
+    FlexPaged(),
+)
