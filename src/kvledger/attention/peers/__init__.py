@@ -6,12 +6,12 @@
 :func:`~kvledger.attention.reference.paged_decode_reference` before it is timed.
 """
 
-from kvledger.attention.peers.base import Asked, Peer, RefusedError, Step
+from kvledger.attention.peers.base import Case, Peer, RefusedError, Step
 from kvledger.attention.peers.dense import GatherSdpa, Sdpa
 from kvledger.attention.peers.flex import FlexPaged
 from kvledger.attention.peers.own import Triton
 
-__all__ = ["PEERS", "Asked", "Peer", "RefusedError", "Step"]
+__all__ = ["PEERS", "Case", "Peer", "RefusedError", "Step"]
 
 #: One of each, this package's kernel and the contiguous baseline first.
 PEERS: tuple[Peer, ...] = (

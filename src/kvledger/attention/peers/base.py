@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 
-from kvledger.attention.inputs import DecodeShape, check_decode
+from kvledger.attention.inputs import check_decode
 from kvledger.errors import LedgerError
 
 Step = Callable[[], torch.Tensor]
@@ -35,29 +35,61 @@ class RefusedError(LedgerError):
         self.reason = reason
 
 
-class Asked(NamedTuple):
-    """A step that a peer is asked for: known before any tensor is made.
+class Case(Protocol):
+    """A step that a peer may be asked for: known before any tensor is made.
 
-    ``dtype`` is the data type of q and the output, ``cache_dtype`` that of the pages, and
-    ``device`` a kind of device, "cpu" or "cuda".
+    ``dtype`` names the data type of q, the pages and the output, such as "bfloat16"; ``ragged``
+    says that requests hold different numbers of tokens, ``longest`` the greatest of these;
+    ``pages`` are those of the pool, ``max_pages`` those of a row of the table; ``latent`` says
+    that V is a view of the first ``value_dim`` elements of K.
     """
 
-    shape: DecodeShape
-    dtype: torch.dtype
-    cache_dtype: torch.dtype
-    device: str
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+    @property
+    def q_heads(self) -> int: ...  # noqa: D102
+    @property
+    def kv_heads(self) -> int: ...  # noqa: D102
+    @property
+    def head_dim(self) -> int: ...  # noqa: D102
+    @property
+    def value_dim(self) -> int: ...  # noqa: D102
+    @property
+    def page_size(self) -> int: ...  # noqa: D102
+    @property
+    def pages(self) -> int: ...  # noqa: D102
+    @property
+    def max_pages(self) -> int: ...  # noqa: D102
+    @property
+    def longest(self) -> int: ...  # noqa: D102
+    @property
+    def ragged(self) -> bool: ...  # noqa: D102
+    @property
+    def latent(self) -> bool: ...  # noqa: D102
+
+
+class Asked(NamedTuple):
+    """A :class:`Case`, as the tensors at hand make it."""
+
+    dtype: str
+    batch: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    page_size: int
+    pages: int
+    max_pages: int
+    longest: int
+    ragged: bool
+    latent: bool
 
     @property
-    def uniform(self) -> bool:
-        """Whether all requests hold equally many tokens."""
-        return self.shape.batch * self.shape.longest == self.shape.tokens
-
-    @property
-    def dense_bytes(self) -> int:
-        """Bytes of K and V laid out in one row a request, all as long as the longest."""
-        values = 0 if self.shape.latent else self.shape.value_dim
-        elements = self.shape.kv_heads * (self.shape.head_dim + values)
-        return self.shape.batch * self.shape.longest * elements * self.cache_dtype.itemsize
+    def group(self) -> int:
+        """Query heads that read one K and V head."""
+        return self.q_heads // self.kv_heads
 
 
 class Tensors(NamedTuple):
@@ -87,6 +119,8 @@ class Peer(ABC):
         stream of its own, and each step makes torch's stream wait for its result. Such steps are
         timed by the host's clock: the device idle, then some calls in a row, then one
         ``torch.cuda.synchronize()``.
+    takes_float8 : bool
+        Whether pages may be float8 beside a 16-bit q.
 
     Slots that no token holds must be finite numbers, as they are in a cache that is reused: some
     peers multiply them by zero.
@@ -96,21 +130,20 @@ class Peer(ABC):
     about: ClassVar[str]
     paged: ClassVar[bool] = True
     timed_by: ClassVar[Literal["events", "host"]] = "events"
+    takes_float8: ClassVar[bool] = False
 
     @abstractmethod
     def absent(self, device: torch.device | str) -> str | None:
         """Return why this peer cannot be used on a device, or None if it can."""
 
-    def refuses(self, asked: Asked) -> str | None:
-        """Return why this peer does not take a step, or None if it may.
+    def refuses(self, case: Case, device: torch.device | str) -> str | None:
+        """Return why this peer does not take a step on a device, or None if it may.
 
         A library may still refuse when :meth:`prepare` compiles for it.
         """
-        if asked.cache_dtype != asked.dtype:
-            return f"takes no {_short(asked.cache_dtype)} pages beside a q of {_short(asked.dtype)}"
         return None
 
-    def extra_bytes(self, asked: Asked) -> int:
+    def extra_bytes(self, case: Case) -> int:
         """Return the device memory that a prepared step holds, beside what it is given."""
         return 0
 
@@ -145,8 +178,23 @@ class Peer(ABC):
             For tensors that do not go together.
         """
         shape = check_decode(q, k_pages, v_pages, page_table, lengths, scale)
-        asked = Asked(shape, q.dtype, k_pages.dtype, q.device.type)
-        reason = self.absent(q.device) or self.refuses(asked)
+        asked = Asked(
+            dtype_name(q.dtype),
+            shape.batch,
+            shape.q_heads,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.value_dim,
+            shape.page_size,
+            shape.num_pages,
+            shape.max_pages,
+            shape.longest,
+            shape.tokens < shape.batch * shape.longest,
+            shape.latent,
+        )
+        reason = self.absent(q.device) or self.refuses(asked, q.device)
+        if reason is None and k_pages.dtype != q.dtype and not self.takes_float8:
+            reason = f"takes no {dtype_name(k_pages.dtype)} pages beside a q of {asked.dtype}"
         if reason is not None:
             raise RefusedError(self.name, reason)
         factor = shape.head_dim**-0.5 if scale is None else float(scale)
@@ -242,12 +290,26 @@ def needs_gpu(device: torch.device | str) -> str | None:
     return None
 
 
-def needs_dtype(asked: Asked, *accepted: torch.dtype) -> str | None:
-    """Return a reason if the data type of q is not one of those accepted."""
-    if asked.dtype in accepted:
+def needs_dtype(case: Case, *accepted: str) -> str | None:
+    """Return a reason if the data type of a step is not one of those accepted."""
+    if case.dtype in accepted:
         return None
-    return f"takes {' and '.join(map(_short, accepted))}, not {_short(asked.dtype)}"
+    return f"takes {' and '.join(accepted)}, not {case.dtype}"
 
 
-def _short(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a data type's name without the library's.
+
+    Examples
+    --------
+    >>> dtype_name(torch.bfloat16)
+    'bfloat16'
+    """
     return str(dtype).removeprefix("torch.")
+
+
+def dense_bytes(case: Case, tokens_per_request: int) -> int:
+    """Return the bytes of K and V with equally many tokens for each request."""
+    elements = case.kv_heads * (case.head_dim + (0 if case.latent else case.value_dim))
+    itemsize: int = getattr(torch, case.dtype).itemsize
+    return case.batch * tokens_per_request * elements * itemsize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kvledger.attention.peers.base import Asked, Peer, Step, Tensors
+from kvledger.attention.peers.base import Asked, Case, Peer, Step, Tensors, dense_bytes
 from kvledger.attention.peers.tables import filled_table
 
 
@@ -25,19 +25,18 @@ class Sdpa(Peer):
         """Return None: it runs wherever torch does."""
         return None
 
-    def extra_bytes(self, asked: Asked) -> int:
+    def extra_bytes(self, case: Case) -> int:
         """Return the bytes of the contiguous K and V."""
-        return asked.dense_bytes
+        return dense_bytes(case, case.longest)
 
     def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
-        shape = asked.shape
         gather = _Gather(asked, tensors)
         gather()
         # [batch, tokens, heads, dim] -> [batch, heads, tokens, dim], each head's tokens in a row.
-        k = gather.k[:, : shape.longest].transpose(1, 2).contiguous()
-        v = k[..., : shape.value_dim]
-        if not shape.latent:
-            v = gather.v[:, : shape.longest].transpose(1, 2).contiguous()
+        k = gather.k[:, : asked.longest].transpose(1, 2).contiguous()
+        v = k[..., : asked.value_dim]
+        if not asked.latent:
+            v = gather.v[:, : asked.longest].transpose(1, 2).contiguous()
         return _attend(asked, tensors, k, v)
 
 
@@ -55,16 +54,14 @@ class GatherSdpa(Peer):
         """Return None: it runs wherever torch does."""
         return None
 
-    def extra_bytes(self, asked: Asked) -> int:
+    def extra_bytes(self, case: Case) -> int:
         """Return the bytes of the gathered K and V."""
-        pages = asked.shape.max_pages * asked.shape.page_size
-        return asked.dense_bytes * pages // asked.shape.longest
+        return dense_bytes(case, case.max_pages * case.page_size)
 
     def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
-        shape = asked.shape
         gather = _Gather(asked, tensors)
-        k = gather.k[:, : shape.longest].transpose(1, 2)
-        v = gather.v[:, : shape.longest].transpose(1, 2)
+        k = gather.k[:, : asked.longest].transpose(1, 2)
+        v = gather.v[:, : asked.longest].transpose(1, 2)
         attend = _attend(asked, tensors, k, v)
 
         def step() -> torch.Tensor:
@@ -81,17 +78,16 @@ class _Gather:
     """
 
     def __init__(self, asked: Asked, tensors: Tensors) -> None:
-        shape = asked.shape
-        table = filled_table(tensors.page_table, tensors.lengths, shape.page_size)
+        table = filled_table(tensors.page_table, tensors.lengths, asked.page_size)
         self._rows = table.flatten().long()
-        self._pools = [tensors.k_pages] + ([] if shape.latent else [tensors.v_pages])
+        self._pools = [tensors.k_pages] + ([] if asked.latent else [tensors.v_pages])
         self._copies = [pool.new_empty(len(self._rows), *pool.shape[1:]) for pool in self._pools]
-        tokens = (shape.batch, shape.max_pages * shape.page_size)
-        self.k = self._copies[0].view(*tokens, shape.kv_heads, shape.head_dim)
+        tokens = (asked.batch, asked.max_pages * asked.page_size)
+        self.k = self._copies[0].view(*tokens, asked.kv_heads, asked.head_dim)
         self.v = (
-            self.k[..., : shape.value_dim]
-            if shape.latent
-            else self._copies[1].view(*tokens, shape.kv_heads, shape.value_dim)
+            self.k[..., : asked.value_dim]
+            if asked.latent
+            else self._copies[1].view(*tokens, asked.kv_heads, asked.value_dim)
         )
 
     def __call__(self) -> None:
@@ -106,16 +102,16 @@ def _attend(asked: Asked, tensors: Tensors, k: torch.Tensor, v: torch.Tensor) ->
     copies K and V for each of them, as ``enable_gqa`` makes some do. A latent V is handed over as
     the whole of K and the output cut, since kernels for unequal sizes are the slow ones.
     """
-    shape, scale = asked.shape, tensors.scale
-    q = tensors.q.reshape(shape.batch, shape.kv_heads, shape.group, shape.head_dim)
-    values = k if shape.latent else v
+    scale = tensors.scale
+    q = tensors.q.reshape(asked.batch, asked.kv_heads, asked.group, asked.head_dim)
+    values = k if asked.latent else v
     mask = None
-    if not asked.uniform:
-        held = torch.arange(shape.longest, device=q.device) < tensors.lengths[:, None]
+    if asked.ragged:
+        held = torch.arange(asked.longest, device=q.device) < tensors.lengths[:, None]
         mask = held[:, None, None]
 
     def step() -> torch.Tensor:
         out = scaled_dot_product_attention(q, k, values, attn_mask=mask, scale=scale)
-        return out[..., : shape.value_dim].reshape(shape.batch, shape.q_heads, shape.value_dim)
+        return out[..., : asked.value_dim].reshape(asked.batch, asked.q_heads, asked.value_dim)
 
     return step

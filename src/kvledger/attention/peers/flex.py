@@ -10,12 +10,12 @@ import torch
 
 from kvledger.attention.peers.base import (
     Asked,
+    Case,
     LibraryPeer,
     RefusedError,
     Step,
     Tensors,
     cannot_import,
-    needs_dtype,
     needs_gpu,
 )
 from kvledger.attention.peers.tables import filled_table, physical_to_logical
@@ -49,29 +49,27 @@ class FlexPaged(LibraryPeer):
             return _cannot_compile()
         return needs_gpu(device) or cannot_import("triton")
 
-    def refuses(self, asked: Asked) -> str | None:
-        """Return a reason for pages too small or odd for a GPU, and for other data types."""
-        size = asked.shape.page_size
-        if asked.device == "cuda" and (size < _LEAST_DOT or size & (size - 1)):
+    def refuses(self, case: Case, device: torch.device | str) -> str | None:
+        """Return a reason for pages too small or odd for a GPU."""
+        size = case.page_size
+        if torch.device(device).type == "cuda" and (size < _LEAST_DOT or size & (size - 1)):
             return f"takes pages of powers of two from {_LEAST_DOT} on a GPU, not {size}"
-        return super().refuses(asked) or needs_dtype(
-            asked, torch.float16, torch.bfloat16, torch.float32
-        )
+        return None
 
-    def extra_bytes(self, asked: Asked) -> int:
+    def extra_bytes(self, case: Case) -> int:
         """Return the bytes of the class's two tables and of the mask's lists."""
-        # Two int64 tables; lists of partial and full blocks by query block, and by key block.
-        return asked.shape.batch * asked.shape.num_pages * (2 * 8 + 4 * 4)
+        # int64: where each page of the pool stands in a row, and the row's pages. int32: partial
+        # and full blocks, listed by query block and by key block.
+        return case.batch * (8 * (case.pages + case.max_pages) + 4 * 4 * case.pages)
 
     def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
-        shape = asked.shape
         mask = _block_mask(asked, tensors)
         q = tensors.q[:, :, None]
         # [1, kv_heads, tokens of the whole pool, dim]: views where a page's tokens are in a row.
         k = tensors.k_pages.flatten(0, 1).transpose(0, 1)[None]
         v = tensors.v_pages.flatten(0, 1).transpose(0, 1)[None]
         strides = (q.stride(), k.stride(), v.stride())
-        attend = _compiled((shape, asked.dtype, q.device, tensors.scale, strides))
+        attend = _compiled((asked, q.device, tensors.scale, strides))
         scale = tensors.scale
 
         def step() -> torch.Tensor:
@@ -87,27 +85,27 @@ def _block_mask(asked: Asked, tensors: Tensors) -> Any:
     from torch.nn.attention.experimental._paged_attention import PagedAttention
     from torch.nn.attention.flex_attention import BlockMask
 
-    shape, size = asked.shape, asked.shape.page_size
+    size = asked.page_size
     table, lengths = tensors.page_table, tensors.lengths
     # Its own tables are made for one page, and replaced.
-    paged = PagedAttention(1, size, shape.batch, device=str(table.device))
-    paged.n_pages = shape.num_pages
+    paged = PagedAttention(1, size, asked.batch, device=str(table.device))
+    paged.n_pages = asked.pages
     paged.page_table = filled_table(table, lengths, size).long()
-    paged.physical_to_logical = physical_to_logical(table, lengths, size, shape.num_pages)
+    paged.physical_to_logical = physical_to_logical(table, lengths, size, asked.pages)
     if int((paged.physical_to_logical >= 0).sum()) != int(((lengths + size - 1) // size).sum()):
         raise RefusedError(FlexPaged.name, "takes a page at most once in a request's table")
     full = (lengths // size).int()
     partial = (lengths % size > 0).int()
-    entries = torch.arange(shape.max_pages, dtype=torch.int32, device=table.device)
+    entries = torch.arange(asked.max_pages, dtype=torch.int32, device=table.device)
     # The one partial block of a request, if there is one, comes after its full ones.
-    rolled = (entries + full[:, None]) % shape.max_pages
+    rolled = (entries + full[:, None]) % asked.max_pages
     logical = BlockMask.from_kv_blocks(
         partial[:, None, None],
         rolled[:, None, None].contiguous(),
         full[:, None, None],
-        entries.expand(shape.batch, 1, 1, -1).contiguous(),
+        entries.expand(asked.batch, 1, 1, -1).contiguous(),
         BLOCK_SIZE=(_QUERY_BLOCK, size),
-        seq_lengths=(1, shape.max_pages * size),
+        seq_lengths=(1, asked.max_pages * size),
         compute_q_blocks=False,
     )
     return paged.convert_logical_block_mask(logical, kv_len=lengths)

@@ -21,6 +21,7 @@ class Triton(Peer):
 
     name = "triton"
     about = "this package's Triton kernel"
+    takes_float8 = True
 
     def absent(self, device: torch.device | str) -> str | None:
         """Return a reason on a CPU: there Triton only interprets, and that time means nothing."""
@@ -29,10 +30,6 @@ class Triton(Peer):
                 "needs a GPU: on a CPU Triton only interprets, and the time of that means nothing"
             )
         return needs_gpu(device) or cannot_import("triton")
-
-    def refuses(self, asked: Asked) -> str | None:
-        """Return None: what the kernel does not take, its plan says."""
-        return None
 
     def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
         from kvledger.attention.triton_decode import plan_decode
