@@ -31,9 +31,9 @@ from kvledger.attention.triton_decode import (  # noqa: E402
 )
 
 HOPPER = GPUTarget("cuda", 90, 32)
-UNITS = 132
 TOKENS = 8192
 BATCH = 64
+SPLIT_TOKENS = 2048
 #: name: (q_heads, kv_heads, head_dim, value_dim, latent)
 SHAPES = {
     "Llama-3.1-8B": (32, 8, 128, 128, False),
@@ -87,7 +87,7 @@ def compile_for_hopper(
 
 
 def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:
-    tiles = default_tiles(shape, dtype, UNITS)
+    tiles = default_tiles(shape, dtype)
     row = shape.kv_heads * shape.head_dim
     values_row = row if shape.latent else shape.kv_heads * shape.value_dim
     values = {
@@ -101,8 +101,8 @@ def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:
         "weight_ptr": "*fp32",
         "scale": "fp32",
         "page_size": shape.page_size,
-        "split_tokens": tiles.split_tokens,
-        "splits": triton.cdiv(TOKENS, tiles.split_tokens),
+        "split_tokens": SPLIT_TOKENS,
+        "splits": TOKENS // SPLIT_TOKENS,
         "q_batch_stride": shape.q_heads * shape.head_dim,
         "q_head_stride": shape.head_dim,
         "k_page_stride": shape.page_size * row,
@@ -114,7 +114,9 @@ def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:
         "table_stride": shape.max_pages,
     }
     options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
-    return compile_for_hopper(attend, values, attend_constants(shape, dtype, tiles), options)
+    return compile_for_hopper(
+        attend, values, attend_constants(shape, dtype, tiles.tokens, 2), options
+    )
 
 
 def join_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,7 +143,7 @@ def test_a_latent_head_whose_values_are_its_keys(
         value_dim=value_dim,
         latent=True,
     )
-    constants = attend_constants(plan_decode(*step).shape, step.q.dtype, Tiles(16, 4, 3, 512))
+    constants = attend_constants(plan_decode(*step).shape, step.q.dtype, 16, 1)
     # Only a power of two can be the main part of the key, and then K is read once for both.
     assert constants["LATENT"] == (value_dim in (64, 512))
     check(step)
@@ -248,39 +249,87 @@ def test_random_cases(case: tuple[Step, Tiles]) -> None:
     kv_heads=st.sampled_from([1, 2, 8, 32]),
     group=st.integers(1, 130),
     head_dim=st.integers(1, MOST_HEAD_DIM),
+    page_size=st.integers(1, 300),
     dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
-    units=st.integers(1, 200),
 )
-def test_default_tiles_can_always_be_launched(
+def test_what_is_compiled_covers_the_shape(
     batch: int,
     longest: int,
     kv_heads: int,
     group: int,
     head_dim: int,
+    page_size: int,
     dtype: torch.dtype,
-    units: int,
 ) -> None:
-    tokens = batch * longest
     shape = DecodeShape(
-        batch, kv_heads * group, kv_heads, head_dim, head_dim, 16, 1, 1, longest, tokens, False
+        batch,
+        kv_heads * group,
+        kv_heads,
+        head_dim,
+        head_dim,
+        page_size,
+        1,
+        1,
+        longest,
+        batch * longest,
+        False,
     )
-    tiles = default_tiles(shape, dtype, units)
-    assert tiles.tokens & (tiles.tokens - 1) == 0
-    assert tiles.tokens >= 16
-    assert tiles.split_tokens % tiles.tokens == 0
-    # No stretch but a last one is shorter than what pays for the joining.
-    assert tiles.split_tokens >= min(longest, 256)
-    constants = attend_constants(shape, dtype, tiles)
+    tiles = default_tiles(shape, dtype)
+    constants = attend_constants(shape, dtype, tiles.tokens, 1)
     assert constants["ROWS"] * constants["ROW_BLOCKS"] >= group
     assert constants["K_MAIN"] + constants["K_REST"] >= head_dim
     assert constants["V_BLOCK"] >= head_dim
-    assert constants["PAGE"] == (0 if 16 % tiles.tokens == 0 else 16)
+    for name in ("ROWS", "K_MAIN", "V_BLOCK", "TOKENS"):
+        assert constants[name] >= 16
+        assert constants[name] & (constants[name] - 1) == 0
+    # One entry may serve a step only where no step holds tokens of two pages.
+    assert constants["PAGE"] == (0 if page_size % tiles.tokens == 0 else page_size)
 
 
-def test_a_small_batch_is_cut_so_that_every_unit_has_work() -> None:
-    long = DecodeShape(1, 32, 8, 128, 128, 16, 8192, 8192, 131072, 131072, False)
-    tiles = default_tiles(long, torch.bfloat16, 132)
-    assert 8 * -(-131072 // tiles.split_tokens) >= 2 * 132
+@pytest.mark.parametrize("batch", [1, 4, 64])
+@pytest.mark.parametrize("longest", [1000, 8192, 100_000])
+def test_work_is_cut_into_stretches_of_nearly_the_same_length(batch: int, longest: int) -> None:
+    """A unit of the interpreter's small device has several programs; no stretch is a crumb."""
+    pages = torch.zeros(1, longest, 2, 1)
+    ones = torch.ones(batch, dtype=torch.int32)
+    step = Step(torch.zeros(batch, 2, 1), pages, pages, 0 * ones[:, None], longest * ones)
+    plan = plan_decode(*step)
+    least = longest - (plan.splits - 1) * -(-longest // plan.splits)
+    assert plan.splits == 1 or least >= 256
+    # Eight programs for each of eight units, or as many as stretches of 512 tokens give.
+    assert batch * 2 * plan.splits >= min(64, batch * 2 * (longest // 512) // 2)
+
+
+class Timed(NamedTuple):
+    """Stands for a plan whose time is known."""
+
+    tiles: Tiles
+    milliseconds: float
+
+
+def test_tuning_keeps_the_fastest_and_passes_over_what_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def milliseconds(plan: Timed) -> float:
+        if math.isnan(plan.milliseconds):
+            raise triton.runtime.errors.OutOfResources(300_000, 232_448, "shared memory")
+        return plan.milliseconds
+
+    monkeypatch.setattr(triton_decode, "_milliseconds", milliseconds)
+    start = Tiles(64, 4, 5)
+    others = list(triton_decode._candidates(start))
+    assert start not in others
+    assert len(set(others)) == len(others)
+    times = [3.0, math.nan, 1.0, 2.0, 5.0, 6.0]
+    plans = [Timed(tiles, time) for tiles, time in zip(others, times, strict=True)]
+    kept = triton_decode._fastest(Timed(start, 4.0), iter(plans))  # type: ignore[arg-type]
+    assert kept == plans[2]
+
+
+def test_every_candidate_computes_the_same() -> None:
+    step = make_step([200, 33], 4)
+    for tiles in triton_decode._candidates(Tiles(32, 4, 5)):
+        check(step, tiles=tiles)
 
 
 # --------------------------------------------------------------------------- what is refused

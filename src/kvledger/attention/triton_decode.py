@@ -32,6 +32,8 @@ _INTERPRETED_UNITS = 8
 #: Programs for each of the device's units, so that the last to finish is not waited for long.
 _PROGRAMS_PER_UNIT = 8
 _LEAST_SPLIT_TOKENS = 512
+#: K of a step that is timed to choose tiles; a smaller one says little about a larger.
+_LEAST_TUNED_BYTES = 64 << 20
 _JOIN_SPLITS = 32
 #: K and V of one step: with two steps in flight, three programs fit on a multiprocessor of Hopper.
 _STAGE_BYTES = 32 << 10
@@ -42,12 +44,19 @@ _MOST_LENGTH = 1 << 30
 
 
 class Tiles(NamedTuple):
-    """How the work is cut: tokens a step, warps a program, loads in flight, tokens a program."""
+    """How the work is cut: tokens a step, warps a program, steps in flight, tokens a program.
+
+    Without ``split_tokens`` the stretch of a program is chosen by the sizes of the batch.
+    """
 
     tokens: int
     warps: int
     stages: int
-    split_tokens: int
+    split_tokens: int | None = None
+
+
+#: Tiles found by timing, by device, types and heads.
+_tuned: dict[tuple[Any, ...], Tiles] = {}
 
 
 class DecodePlan:
@@ -81,14 +90,14 @@ class DecodePlan:
         shape = check_decode(q, k_pages, v_pages, page_table, lengths, scale)
         _check_kernel(shape, q)
         self.shape = shape
-        self.tiles = default_tiles(shape, k_pages.dtype, _units(q)) if tiles is None else tiles
-        _check_tiles(self.tiles)
-        self.splits = triton.cdiv(shape.longest, self.tiles.split_tokens)
+        self.tiles = default_tiles(shape, k_pages.dtype) if tiles is None else tiles
+        split_tokens = _split_tokens(shape, self.tiles, _units(q))
+        self.splits = triton.cdiv(shape.longest, split_tokens)
         self.out = q.new_empty(shape.batch, shape.q_heads, shape.value_dim)
         parts = (shape.batch, shape.q_heads, self.splits if self.splits > 1 else 0)
         partial = q.new_empty(*parts, shape.value_dim, dtype=torch.float32)
         weight = q.new_empty(*parts, dtype=torch.float32)
-        self._constants = attend_constants(shape, q.dtype, self.tiles)
+        self._constants = attend_constants(shape, q.dtype, self.tiles.tokens, self.splits)
         self._grid = (
             shape.kv_heads * self._constants["ROW_BLOCKS"],
             self.splits,
@@ -105,14 +114,14 @@ class DecodePlan:
             weight,
             (shape.head_dim**-0.5 if scale is None else scale) * _LOG2_E,
             shape.page_size,
-            self.tiles.split_tokens,
+            split_tokens,
             self.splits,
             *q.stride()[:2],
             *k_pages.stride()[:3],
             *v_pages.stride()[:3],
             page_table.stride(0),
         )
-        self._join = (partial, weight, lengths, self.out, self.tiles.split_tokens, self.splits)
+        self._join = (partial, weight, lengths, self.out, split_tokens, self.splits)
 
     def __call__(self) -> torch.Tensor:
         """Launch the step on the current stream and return ``out``."""
@@ -150,7 +159,9 @@ def plan_decode(
     tiles : Tiles, optional
         How the work is cut; chosen by the sizes when not given.
     tune : bool
-        On a GPU, time a few ways to cut the work on these tensors, and keep the fastest.
+        On a GPU, time a few ways to cut the work the first time that heads of this shape and
+        type come in a large step, and keep the fastest for all of them: so layouts and page sizes
+        are compared under the same tiles.
 
     Returns
     -------
@@ -166,7 +177,15 @@ def plan_decode(
     plan = DecodePlan(*tensors, tiles=tiles)
     if not tune or tiles is not None or q.device.type != "cuda":
         return plan
-    return _fastest(plan, (DecodePlan(*tensors, tiles=each) for each in _candidates(plan, q)))
+    shape = plan.shape
+    heads = (shape.kv_heads, shape.group, shape.head_dim, shape.value_dim, shape.latent)
+    key = (q.device, q.dtype, k_pages.dtype, *heads)
+    if key not in _tuned:
+        if shape.tokens * shape.kv_heads * shape.head_dim * k_pages.itemsize < _LEAST_TUNED_BYTES:
+            return plan
+        others = (DecodePlan(*tensors, tiles=each) for each in _candidates(plan.tiles))
+        _tuned[key] = _fastest(plan, others).tiles
+    return DecodePlan(*tensors, tiles=_tuned[key])
 
 
 def paged_decode(
@@ -191,16 +210,14 @@ def paged_decode(
 # --------------------------------------------------------------------------- how work is cut
 
 
-def default_tiles(shape: DecodeShape, dtype: torch.dtype, units: int) -> Tiles:
-    """Choose tiles for a shape, the cache's data type, and a device of so many multiprocessors.
+def default_tiles(shape: DecodeShape, dtype: torch.dtype) -> Tiles:
+    """Choose tiles for a shape and the cache's data type.
 
     Examples
     --------
-    One request of 65536 tokens is cut so that every unit has work:
-
-    >>> llama = DecodeShape(1, 32, 8, 128, 128, 16, 4096, 4096, 65536, 65536, False)
-    >>> default_tiles(llama, torch.bfloat16, units=132)
-    Tiles(tokens=64, warps=4, stages=5, split_tokens=512)
+    >>> llama = DecodeShape(64, 32, 8, 128, 128, 16, 32768, 512, 8192, 524288, False)
+    >>> default_tiles(llama, torch.bfloat16)
+    Tiles(tokens=64, warps=4, stages=5, split_tokens=None)
     """
     row_bytes = (shape.head_dim + (0 if shape.latent else shape.value_dim)) * dtype.itemsize
     tokens = 64
@@ -209,24 +226,29 @@ def default_tiles(shape: DecodeShape, dtype: torch.dtype, units: int) -> Tiles:
     # Without matrix units, float32 products would need more registers than four warps have.
     warps = 8 if dtype == torch.float32 else 4
     # Two of the stages look pages up, so five keep two steps of K and V in flight.
-    return Tiles(tokens, warps, 5, _split_tokens(shape, tokens, units))
+    return Tiles(tokens, warps, 5)
 
 
-def _split_tokens(shape: DecodeShape, tokens: int, units: int) -> int:
+def _split_tokens(shape: DecodeShape, tiles: Tiles, units: int) -> int:
     """Return a stretch that gives every unit several programs, all nearly as long."""
+    _check_tiles(tiles)
+    if tiles.split_tokens is not None:
+        return tiles.split_tokens
     heads = shape.kv_heads * triton.cdiv(shape.group, _rows(shape.group))
     wanted = shape.tokens * heads // (units * _PROGRAMS_PER_UNIT)
     splits = triton.cdiv(shape.longest, max(wanted, _LEAST_SPLIT_TOKENS))
-    return _up_to_multiple(triton.cdiv(shape.longest, splits), tokens)
+    return _up_to_multiple(triton.cdiv(shape.longest, splits), tiles.tokens)
 
 
-def _candidates(plan: DecodePlan, q: torch.Tensor) -> Iterator[Tiles]:
-    shape, chosen = plan.shape, plan.tiles
-    for tokens in sorted({max(chosen.tokens // 2, _LEAST_DOT), chosen.tokens, 2 * chosen.tokens}):
-        for warps, stages in ((4, 3), (4, 5), (4, 7), (8, 3), (8, 5)):
-            yield Tiles(tokens, warps, stages, _split_tokens(shape, tokens, _units(q)))
-    for split in (chosen.split_tokens // 2, chosen.split_tokens * 2):
-        yield chosen._replace(split_tokens=_up_to_multiple(split, chosen.tokens))
+def _candidates(chosen: Tiles) -> Iterator[Tiles]:
+    """Yield other tiles: shorter and longer steps, more of them in flight, more warps."""
+    yield chosen._replace(stages=3)
+    yield chosen._replace(stages=7)
+    yield chosen._replace(warps=8)
+    yield chosen._replace(tokens=2 * chosen.tokens)
+    yield chosen._replace(tokens=2 * chosen.tokens, warps=8)
+    if chosen.tokens > _LEAST_DOT:
+        yield chosen._replace(tokens=chosen.tokens // 2, stages=7)
 
 
 def _fastest(plan: DecodePlan, others: Iterator[DecodePlan]) -> DecodePlan:
@@ -260,8 +282,10 @@ def _units(q: torch.Tensor) -> int:
     return int(torch.cuda.get_device_properties(q.device).multi_processor_count)
 
 
-def attend_constants(shape: DecodeShape, dtype: torch.dtype, tiles: Tiles) -> dict[str, Any]:
-    """Return what the attending kernel is compiled for."""
+def attend_constants(
+    shape: DecodeShape, dtype: torch.dtype, tokens: int, splits: int
+) -> dict[str, Any]:
+    """Return what the attending kernel is compiled for: tokens a step, and whether it is split."""
     # A head that is no power of two is a power of two and a rest: 576 is 512 and 64.
     main = max(_LEAST_DOT, 1 << (shape.head_dim.bit_length() - 1))
     rest = shape.head_dim - main
@@ -277,9 +301,9 @@ def attend_constants(shape: DecodeShape, dtype: torch.dtype, tiles: Tiles) -> di
         "K_MAIN": main,
         "K_REST": max(_LEAST_DOT, triton.next_power_of_2(rest)) if rest > 0 else 0,
         "V_BLOCK": v_block,
-        "TOKENS": tiles.tokens,
-        "PAGE": 0 if shape.page_size % tiles.tokens == 0 else shape.page_size,
-        "SPLIT": shape.longest > tiles.split_tokens,
+        "TOKENS": tokens,
+        "PAGE": 0 if shape.page_size % tokens == 0 else shape.page_size,
+        "SPLIT": splits > 1,
         "LATENT": shape.latent and shape.value_dim == v_block == main,
         "DOT": _dot_type(dtype),
         # Matrix units would round float32 to 10 bits.
@@ -331,7 +355,7 @@ def _check_tiles(tiles: Tiles) -> None:
         raise LedgerError(
             f"tiles.tokens is {tokens}; accepted: a power of two, at least {_LEAST_DOT}"
         )
-    if split < 1 or split % tokens:
+    if split is not None and (split < 1 or split % tokens):
         raise LedgerError(
             f"tiles.split_tokens is {split}; accepted: a multiple of the {tokens} tokens of a step"
         )
