@@ -7,9 +7,12 @@
 """
 
 from kvledger.attention.peers.base import Case, Peer, RefusedError, Step
+from kvledger.attention.peers.cudnn import CudnnPaged
 from kvledger.attention.peers.dense import GatherSdpa, Sdpa
+from kvledger.attention.peers.flash import FlashInfer, FlashPaged
 from kvledger.attention.peers.flex import FlexPaged
 from kvledger.attention.peers.own import Triton
+from kvledger.attention.peers.pallas import PallasPaged
 
 __all__ = ["PEERS", "Case", "Peer", "RefusedError", "Step"]
 
@@ -19,4 +22,8 @@ PEERS: tuple[Peer, ...] = (
     Sdpa(),
     GatherSdpa(),
     FlexPaged(),
+    FlashPaged(),
+    FlashInfer(),
+    CudnnPaged(),
+    PallasPaged(),
 )

@@ -26,8 +26,8 @@ class Sdpa(Peer):
         return None
 
     def extra_bytes(self, case: Case) -> int:
-        """Return the bytes of the contiguous K and V."""
-        return dense_bytes(case, case.longest)
+        """Return the bytes of the contiguous K and V, and of the pages gathered for them."""
+        return dense_bytes(case, case.longest + case.max_pages * case.page_size)
 
     def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
         gather = _Gather(asked, tensors)

@@ -69,7 +69,9 @@ class FlexPaged(LibraryPeer):
         k = tensors.k_pages.flatten(0, 1).transpose(0, 1)[None]
         v = tensors.v_pages.flatten(0, 1).transpose(0, 1)[None]
         strides = (q.stride(), k.stride(), v.stride())
-        attend = _compiled((asked, q.device, tensors.scale, strides))
+        # What the requests hold is read from the tensors: it is not compiled for.
+        sizes = asked._replace(longest=0, ragged=False)
+        attend = _compiled((sizes, q.device, tensors.scale, strides))
         scale = tensors.scale
 
         def step() -> torch.Tensor:
