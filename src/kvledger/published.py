@@ -117,6 +117,63 @@ def model_numbers() -> pd.DataFrame:
     return pd.DataFrame(rows, dtype=object)
 
 
+def cost_numbers() -> pd.DataFrame:
+    """List what others measured of page sizes, attention kernels and page tables.
+
+    Columns: id, who, what, bound (up to or under, where only a bound is printed), low, high (as
+    printed; both are missing where the source gives words), unit, against, setting, finding,
+    times_low, times_high, chart (what a figure calls it), where and citation. The times are of a
+    run time, against the one that the row names: 20% longer is 6/5. Where a source prints times of
+    one kernel at several page sizes, they are against its shortest.
+
+    Examples
+    --------
+    >>> costs = cost_numbers().set_index("id")
+    >>> costs.loc["prefill.flashinfer", "high"], costs.loc["prefill.flashinfer", "times_high"]
+    (Decimal('42'), Fraction(71, 50))
+    """
+    rows = _rows("published_costs.csv")
+    shortest: dict[str, Fraction] = {}
+    for row in rows:
+        if row["unit"] == "ms":
+            here = Fraction(row["low"])
+            shortest[row["citation"]] = min(here, shortest.get(row["citation"], here))
+    frame = []
+    for row in rows:
+        least = shortest.get(row["citation"])
+        frame.append(
+            {
+                "id": row["id"],
+                "who": row["who"],
+                "what": row["what"],
+                "bound": row["bound"] or None,
+                "low": Decimal(row["low"]) if row["low"] else None,
+                "high": Decimal(row["high"]) if row["high"] else None,
+                "unit": row["unit"] or None,
+                "against": row["against"] or None,
+                "setting": row["setting"] or None,
+                "finding": row["finding"] or None,
+                "times_low": _times(row["low"], row["unit"], least),
+                "times_high": _times(row["high"], row["unit"], least),
+                "chart": row["chart"] or None,
+                "where": row["where"],
+                "citation": row["citation"],
+            }
+        )
+    return pd.DataFrame(frame, dtype=object)
+
+
+def _times(printed: str, unit: str, shortest: Fraction | None) -> Fraction | None:
+    """Turn a printed time into a multiple of what it is held against; None for other units."""
+    if not printed:
+        return None
+    if unit == "% longer":
+        return 1 + Fraction(printed) / 100
+    if unit == "times as long":
+        return Fraction(printed)
+    return Fraction(printed) / shortest if unit == "ms" and shortest else None
+
+
 def _rows(name: str) -> list[dict[str, str]]:
     with data_file(name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
