@@ -7,6 +7,7 @@ import hashlib
 import re
 import shutil
 import tomllib
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
 
@@ -55,7 +56,23 @@ def raw_of(folder: Path, name: str) -> Path:
 def test_the_manifest_names_every_file_and_no_other() -> None:
     there = {p.relative_to(DATA).as_posix() for p in DATA.rglob("*") if p.is_file()}
     records = {path for path, entry in ENTRIES.items() if entry["kind"] == "record"}
-    assert there - {"manifest.toml"} - records == set(ENTRIES) - records
+    recorded = {path for path in there if any(is_record(path, each) for each in records)}
+    assert there - {"manifest.toml"} - recorded == set(ENTRIES) - records
+
+
+def is_record(path: str, pattern: str) -> bool:
+    """Tell whether a record's path is the manifest's: ``*`` stands for a name, not a folder."""
+    return fnmatchcase(path, pattern) and path.count("/") == pattern.count("/")
+
+
+def test_a_pattern_is_for_new_records_of_one_folder_only() -> None:
+    patterns = [path for path in ENTRIES if "*" in path]
+    assert patterns == ["measurements/*.json"]
+    assert {ENTRIES[pattern]["kind"] for pattern in patterns} == {"record"}
+    for path in ("measurements/2026-01-01-a.json", "measurements/b.json"):
+        assert is_record(path, patterns[0])
+    for path in ("measurements/a.csv", "measurements/a/b.json", "a.json", "x/measurements/a.json"):
+        assert not is_record(path, patterns[0])
 
 
 def test_the_manifest_has_each_file_once() -> None:

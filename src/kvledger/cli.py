@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kvledger import __version__
+from kvledger.attention import measure
 from kvledger.derive import derive_tables
 from kvledger.errors import LedgerError
 from kvledger.ledger import Ledger
@@ -175,6 +176,9 @@ def _parser() -> argparse.ArgumentParser:
         "--store", metavar="DIR", help="keep finished rows there, and go on from what it holds"
     )
     over_time.add_argument("--out", metavar="FILE.csv", help="write every column to this file")
+
+    measuring = add("measure", measure.run_command, "time attention through a page table, here")
+    measure.add_arguments(measuring)
 
     derive = add("derive", _derive, "make the tables of data/traces from the raw traces again")
     derive.add_argument("--raw", required=True, metavar="DIR", help="folder with the raw traces")

@@ -25,15 +25,17 @@ SHORT_LENGTHS = (300, 1, 33, 127, 256)
 _MOST_CHECKED_TOKENS = 2**17
 
 
-def short_lengths(batch: int, *, ragged: bool = True) -> list[int]:
+def short_lengths(lengths: Sequence[int], *, ragged: bool = True) -> list[int]:
     """Return the lengths of requests that are cut short, all alike for a peer that asks for that.
 
     Examples
     --------
-    >>> short_lengths(3), short_lengths(2, ragged=False)
-    ([300, 1, 33], [300, 300])
+    >>> short_lengths([8192, 8192, 20]), short_lengths([8192, 256], ragged=False)
+    ([300, 1, 20], [256, 256])
     """
-    return [SHORT_LENGTHS[i % len(SHORT_LENGTHS) if ragged else 0] for i in range(batch)]
+    if not ragged:
+        return [min(SHORT_LENGTHS[0], *lengths)] * len(lengths)
+    return [min(SHORT_LENGTHS[i % len(SHORT_LENGTHS)], each) for i, each in enumerate(lengths)]
 
 
 def checked_requests(lengths: Sequence[int]) -> list[int]:

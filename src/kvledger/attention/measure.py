@@ -48,6 +48,7 @@ from kvledger.attention.plan import (
 )
 from kvledger.attention.record import (
     FOLDER_VARIABLE,
+    Absence,
     Copy,
     Device,
     HostTiming,
@@ -133,9 +134,10 @@ def take_record(
     about = describe(device)
     least_bytes, notes = _least_bytes(settings, about, device)
     sweeps = settings.sweeps or _sweeps(settings, page_sizes, about.kind, least_bytes)
+    peers, unasked = _peers(settings.peers)
     run = Run(
         device=device,
-        peers=_peers(settings.peers),
+        peers=peers,
         least_bytes=least_bytes,
         repetitions=settings.repetitions,
         least=MIN_REPETITIONS,
@@ -147,26 +149,27 @@ def take_record(
     timings: list[Timing] = []
     host: list[HostTiming] = []
     measured: list[Sweep] = []
-    copies: tuple[float, ...] = ()
     call, moved = copy_call(copy_bytes, device)
+    copies = Timed("copy", call, "events" if about.kind == "cuda" else "host")
+    beside = [copies]
+    del call
     with torch.no_grad():
         for index, sweep in enumerate(sweeps):
             weights = sum(each.weight for each in sweeps[index:])
             now = time.monotonic()
             until = now + max(0.0, deadline - now) * sweep.weight / weights
-            copy = Timed("copy", call, "events" if about.kind == "cuda" else "host")
             try:
-                timings += run.sweep(sweep, until, () if measured else (copy,))
+                timings += run.sweep(sweep, until, beside)
             except DoesNotFitError as reason:
                 if not measured:
                     raise
-                run.skip(sweep, str(reason))
+                run.skip(sweep, str(reason).split("; accepted")[0])
                 continue
-            measured.append(sweep)
-            if not copies:
-                copies = tuple(copy.seconds)
-                del call, copy
+            if not measured:  # the copy is timed with the main case, and its memory given back
+                beside.clear()
+                copies.call = _nothing
                 host = _host(settings, page_sizes, deadline, say)
+            measured.append(sweep)
     return Record(
         schema=1,
         kind="attention",
@@ -186,13 +189,17 @@ def take_record(
             "tiles": dict(run.tiles),
             "notes": notes,
         },
-        copy=Copy(moved, copies),
+        copy=Copy(moved, tuple(copies.seconds)),
         cases=tuple(sweep.case.described() for sweep in measured),
         timings=tuple(timings),
-        absent=tuple(run.absent),
+        absent=(*unasked, *run.absent),
         host=tuple(host),
         elapsed_s=round(time.monotonic() - started, 1),
     )
+
+
+def _nothing() -> None:
+    """Stand in for a call whose memory is no longer needed."""
 
 
 def _least_bytes(settings: Settings, about: Device, device: torch.device) -> tuple[int, list[str]]:
@@ -218,14 +225,17 @@ def _sweeps(
     return cpu_sweeps(page_sizes, quick=settings.quick, seed=settings.seed, least_bytes=least_bytes)
 
 
-def _peers(names: tuple[str, ...] | None) -> list[Peer]:
+def _peers(names: tuple[str, ...] | None) -> tuple[list[Peer], list[Absence]]:
+    """Return the peers that are asked for, and the others as absent."""
     from kvledger.attention.peers import PEERS
 
     known = {peer.name: peer for peer in PEERS}
     for name in names or ():
         if name not in known:
             raise LedgerError(f"a peer is {name!r}; accepted: {', '.join(known)}")
-    return [peer for name, peer in known.items() if names is None or name in names]
+    asked = set(known if names is None else names)
+    others = [Absence(name, None, None, "not asked for") for name in known if name not in asked]
+    return [peer for name, peer in known.items() if name in asked], others
 
 
 def _host(

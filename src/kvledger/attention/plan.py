@@ -126,7 +126,7 @@ def cpu_sweeps(
                 return case
             batch *= 2
 
-    main = Sweep(at_least(LLAMA_3_1_8B, 4, 8192), sizes, both, weight=8)
+    main = Sweep(at_least(LLAMA_3_1_8B, 4, 8192), sizes, both, weight=12)
     if quick:
         return [replace(main, page_sizes=few)]
     return [

@@ -65,19 +65,19 @@ class Pool:
 
         self.q = random(case.batch, shape.q_heads, shape.head_dim)
         self.k = random(slots, shape.kv_heads, shape.head_dim)
-        if shape.latent:
-            self.v = self.k[..., : shape.value_dim]
-        else:
-            self.v = random(slots, shape.kv_heads, shape.value_dim)
+        self.v = None if shape.latent else random(slots, shape.kv_heads, shape.value_dim)
         self.lengths = torch.tensor(case.lengths, dtype=torch.int32, device=device)
 
     def inputs(self, placement: Placement, rng: np.random.Generator) -> Inputs:
         """Return views of the pool as pages, and a table that uses each of them once."""
         table = torch.from_numpy(placement.table(rng)).to(self.k.device)
-        pages = (placement.pages, placement.page_size)
-        k, v = (
-            slots[: placement.slots].view(*pages, *slots.shape[1:]) for slots in (self.k, self.v)
-        )
+
+        def paged(slots: torch.Tensor) -> torch.Tensor:
+            sizes = (placement.pages, placement.page_size, *slots.shape[1:])
+            return slots[: placement.slots].view(sizes)
+
+        k = paged(self.k)
+        v = k[..., : placement.value_dim] if self.v is None else paged(self.v)
         return Inputs(self.q, k, v, table, self.lengths)
 
 

@@ -368,12 +368,11 @@ def read_record(path: str | Path) -> Record:
     path = Path(path)
     try:
         data = json.loads(path.read_text("utf-8"), parse_constant=_no_constant)
-    except (OSError, ValueError) as error:
-        raise LedgerError(f"{path}: {error}; accepted: a JSON record of a measurement") from None
-    try:
         return replace(check_record(build(Record, data, "")), file=path.name)
     except LedgerError as error:
         raise LedgerError(f"{path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{path}: {error}; accepted: a JSON record of a measurement") from None
 
 
 def write_record(record: Record, path: str | Path) -> None:

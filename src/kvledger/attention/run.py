@@ -223,17 +223,17 @@ class Run:
         check_error(error, placement.dtype, what)
         timed = Timed(what, step, peer.timed_by if self.device.type == "cuda" else "host")
         if hasattr(step, "tiles"):  # how this package's kernel cut its work
-            self.tiles[what] = str(step.tiles)
+            self.tiles[placement.case.shape.name] = str(step.tiles)
         pilot(timed, self._stopwatch)
         return _Prepared(peer, placement, timed, float(f"{error:.3g}"))
 
     def _check_short(self, peer: Peer, placement: Placement, inputs: Inputs) -> None:
         """Compare all requests of the same step with a few tokens left of each."""
         what = f"{_name(peer, placement)}, cut short"
-        lengths = short_lengths(placement.batch)
+        lengths = short_lengths(placement.case.lengths)
         cut = replace(placement, case=replace(placement.case, lengths=tuple(lengths)))
         if peer.refuses(cut, self.device) is not None:
-            lengths = short_lengths(placement.batch, ragged=False)
+            lengths = short_lengths(placement.case.lengths, ragged=False)
         short = inputs.shortened(lengths)
         everyone = list(range(placement.batch))
         reference = expected(short, everyone, torch.float64)

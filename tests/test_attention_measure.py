@@ -1,0 +1,980 @@
+"""The measuring command: fair cases, checks that catch a wrong peer, and whole records or none."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pickle
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvledger import cli
+from kvledger.attention import cases, checking, machine, measure, timing
+from kvledger.attention import run as run_module
+from kvledger.attention.cases import (
+    DEEPSEEK_V2_LITE,
+    LLAMA_2_7B,
+    LLAMA_3_1_8B,
+    DecodeCase,
+    Placement,
+    Shape,
+    contiguous,
+    fixed_case,
+    running_lengths,
+    trace_case,
+)
+from kvledger.attention.checking import TOLERANCE, check_error, poisoned, relative_error
+from kvledger.attention.host import (
+    allocate_pages,
+    build_page_table,
+    extend_page_table,
+    hash_pages,
+    hash_pages_packed,
+    measure_host,
+    running,
+)
+from kvledger.attention.inputs import check_decode
+from kvledger.attention.machine import DoesNotFitError
+from kvledger.attention.measure import Settings, take_record
+from kvledger.attention.peers import PEERS, Peer
+from kvledger.attention.plan import (
+    CACHE_MULTIPLE,
+    PAGE_SIZES,
+    Sweep,
+    check_page_sizes,
+    cpu_sweeps,
+    gpu_sweeps,
+)
+from kvledger.attention.pools import Inputs, Pool, pool_bytes
+from kvledger.attention.record import read_record
+from kvledger.attention.reference import paged_decode_reference
+from kvledger.attention.timing import Stopwatch, Timed, run_rounds
+from kvledger.errors import LedgerError
+
+ROOT = Path(__file__).resolve().parent.parent
+CPU = torch.device("cpu")
+SMALL = Shape("Small-1", 4, 2, 16, 16)
+SMALL_LATENT = Shape("Small-latent", 4, 1, 24, 16, latent=True)
+H200_CACHE_BYTES = 50 * 2**20
+H200_BYTES = 141 * 10**9
+
+lengths_strategy = st.lists(st.integers(1, 300), min_size=1, max_size=9)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Small tensors, beside other tests: more threads would wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def small_sweeps() -> tuple[Sweep, ...]:
+    return (
+        Sweep(fixed_case(SMALL, 2, 256, "float32"), (16, 4), ("random", "in_order")),
+        Sweep(DecodeCase(SMALL_LATENT, (5, 300, 77), "float32", "azure_conv_2023"), (16,)),
+        Sweep(DecodeCase(SMALL, (300,), "bfloat16"), (4,)),
+    )
+
+
+def small_settings(**changes: Any) -> Settings:
+    settings = Settings(
+        device="cpu",
+        quick=True,
+        page_sizes=(4, 16),
+        peers=("sdpa", "gather_sdpa"),
+        sweeps=small_sweeps(),
+        least_bytes=1,
+        copy_bytes=2**16,
+    )
+    return dataclasses.replace(settings, **changes)
+
+
+# --------------------------------------------------------------------------- cases
+
+
+@given(lengths_strategy, st.sampled_from(PAGE_SIZES), st.sampled_from(["in_order", "random"]))
+def test_a_table_uses_every_page_of_the_pool_once(
+    lengths: list[int], page_size: int, layout: str
+) -> None:
+    placement = Placement(DecodeCase(SMALL, tuple(lengths), "float16"), layout, page_size)
+    table = placement.table(np.random.default_rng(1))
+    assert table.dtype == np.int32
+    assert table.shape == (len(lengths), placement.max_pages)
+    used = [int(p) for row, n in zip(table, placement.counts, strict=True) for p in row[:n]]
+    assert sorted(used) == list(range(placement.pages))
+    if layout == "in_order":
+        assert used == sorted(used)
+    assert placement.pages == sum(-(-length // page_size) for length in lengths)
+    assert placement.slots >= sum(lengths) > placement.slots - page_size * len(lengths)
+
+
+def test_a_random_table_is_a_permutation_of_all_pages() -> None:
+    placement = Placement(fixed_case(SMALL, 8, 256, "float16"), "random", 1)
+    tables = [placement.table(np.random.default_rng(seed)).ravel() for seed in (1, 1, 2)]
+    assert (tables[0] == tables[1]).all()
+    assert (tables[0] != tables[2]).mean() > 0.9
+    # No two pages in a row are neighbours more often than chance has it.
+    assert (np.diff(tables[0]) == 1).sum() < 8
+
+
+@pytest.mark.parametrize("shape", [LLAMA_3_1_8B, LLAMA_2_7B, DEEPSEEK_V2_LITE])
+def test_moved_bytes_by_hand(shape: Shape) -> None:
+    case = fixed_case(shape, 64, 8192, "bfloat16")
+    per_token = {"Llama-3.1-8B": 4096, "Llama-2-7B": 16384, "DeepSeek-V2-Lite": 1152}[shape.name]
+    assert case.kv_bytes == 64 * 8192 * per_token
+    ends = 64 * shape.q_heads * (shape.head_dim + shape.value_dim) * 2
+    assert contiguous(case).moved_bytes == case.kv_bytes + ends + 64 * 4
+    sixteen = Placement(case, "random", 16)
+    assert sixteen.moved_bytes == case.kv_bytes + ends + 64 * 512 * 4
+
+
+@given(st.integers(1, 9), st.integers(1, 8))
+def test_every_page_size_moves_the_same_bytes_but_for_the_table(batch: int, steps: int) -> None:
+    case = fixed_case(LLAMA_3_1_8B, batch, steps * 256, "float16")
+    for size in PAGE_SIZES:
+        placement = Placement(case, "random", size)
+        assert placement.slots == case.tokens == contiguous(case).slots
+        assert (
+            placement.moved_bytes - 4 * placement.pages == contiguous(case).moved_bytes - 4 * batch
+        )
+
+
+def test_running_requests_are_drawn_by_how_long_they_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests of 1 output token and of 9: the latter are met nine times as often, anywhere."""
+    path = tmp_path / "two.requests.csv"
+    rows = ["0,10,1", "0,1000,9", "0,77777,0"] * 20_000
+    path.write_text("\n".join(["arrival_ms,prompt_tokens,output_tokens", *rows]))
+    monkeypatch.setattr(cases, "data_file", lambda name: path)
+    held = Counter(running_lengths("two", 2000, seed=1))
+    assert set(held) == {11, *range(1001, 1010)}
+    spread = np.sqrt(2000 * 0.1 * 0.9)
+    for tokens in held:  # each of the ten: one in ten
+        assert abs(held[tokens] - 200) < 4 * spread
+
+
+def test_a_batch_that_a_trace_does_not_have_is_named() -> None:
+    with pytest.raises(LedgerError, match=r"a batch of azure_conv_2023 is 99999; accepted: 1 to"):
+        running_lengths("azure_conv_2023", 99999)
+    with pytest.raises(LedgerError, match=r"no data file 'traces/x\.requests\.csv'"):
+        running_lengths("x", 1)
+
+
+# --------------------------------------------------------------------------- what is planned
+
+
+def test_a_gpu_run_covers_what_it_should() -> None:
+    sweeps = gpu_sweeps(PAGE_SIZES, quick=False, seed=0)
+    fixed = [sweep.case for sweep in sweeps if sweep.case.trace is None]
+    assert sweeps[0].case.id == "llama-3.1-8b.b64.c8192"
+    assert {p.page_size for p in sweeps[0].placements()} == {8192, *PAGE_SIZES}
+    assert Counter(p.layout for p in sweeps[0].placements()) == {
+        "contiguous": 1, "random": 9, "in_order": 9
+    }  # fmt: skip
+    assert {case.batch for case in fixed} >= {1, 2, 4, 8, 16, 32, 64, 128}
+    assert {case.longest for case in fixed} >= {1024 << n for n in range(8) if n != 1}
+    assert {sweep.case.shape.name for sweep in sweeps} == {
+        "Llama-3.1-8B", "Llama-2-7B", "DeepSeek-V2-Lite"
+    }  # fmt: skip
+    assert {sweep.case.trace for sweep in sweeps} > {"azure_conv_2023"}
+    assert len({sweep.case.id for sweep in sweeps}) == len(sweeps)
+    for sweep in sweeps:
+        assert sweep.case.kv_bytes >= CACHE_MULTIPLE * H200_CACHE_BYTES
+        assert pool_bytes(sweep.case, sweep.placements()) < H200_BYTES / 4
+
+
+@pytest.mark.parametrize("cache", [2**23, 2**25, 2**29])
+def test_a_cpu_run_works_on_several_times_the_cache(cache: int) -> None:
+    sweeps = cpu_sweeps(PAGE_SIZES, quick=False, seed=0, least_bytes=CACHE_MULTIPLE * cache)
+    assert all(sweep.case.kv_bytes >= CACHE_MULTIPLE * cache for sweep in sweeps)
+    assert len({sweep.case.id for sweep in sweeps}) == len(sweeps)
+    assert sweeps[0].case.shape == LLAMA_3_1_8B
+
+
+@pytest.mark.parametrize("sizes", [(16,), (2, 8), PAGE_SIZES])
+def test_only_the_page_sizes_asked_for_are_planned(sizes: tuple[int, ...]) -> None:
+    for quick in (False, True):
+        for sweep in gpu_sweeps(sizes, quick=quick, seed=0):
+            assert set(sweep.page_sizes) <= set(sizes)
+            assert sweep.page_sizes
+            assert len(set(sweep.page_sizes)) == len(sweep.page_sizes)
+
+
+@pytest.mark.parametrize("sizes", [(0,), (-1,), (48,), (512,), (16, 3)])
+def test_page_sizes_that_leave_pages_part_full_are_refused(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(LedgerError, match=r"a page size is -?\d+; accepted: powers of 2 from 1"):
+        check_page_sizes(sizes)
+
+
+# --------------------------------------------------------------------------- pools
+
+
+@pytest.mark.parametrize("shape", [SMALL, SMALL_LATENT])
+@pytest.mark.parametrize("lengths", [(256, 256), (5, 300, 77, 1)])
+def test_placements_are_views_of_one_pool(shape: Shape, lengths: tuple[int, ...]) -> None:
+    case = DecodeCase(shape, lengths, "bfloat16")
+    placements = Sweep(case, (1, 16, 256), ("random", "in_order")).placements()
+    pool = Pool(case, placements, CPU, seed=3)
+    rng = np.random.default_rng(0)
+    for placement in placements:
+        inputs = pool.inputs(placement, rng)
+        found = check_decode(*inputs)
+        assert inputs.k_pages.data_ptr() == pool.k.data_ptr()
+        assert found.latent == shape.latent
+        assert (found.page_size, found.num_pages) == (placement.page_size, placement.pages)
+        assert (found.max_pages, found.longest) == (placement.max_pages, placement.longest)
+        assert found.tokens == case.tokens
+    held = pool.k.nbytes + (0 if pool.v is None else pool.v.nbytes)
+    tables = sum(pool.inputs(each, rng).page_table.nbytes for each in placements)
+    assert pool_bytes(case, placements) == held + tables
+    assert not torch.equal(pool.k[:8], Pool(case, placements, CPU, seed=4).k[:8])
+
+
+def test_in_order_pages_hold_what_contiguous_tokens_do() -> None:
+    """One batch, each page size: the same tokens, so the same output."""
+    case = fixed_case(SMALL, 3, 256, "float32")
+    pool = Pool(case, [contiguous(case)], CPU, seed=0)
+    rng = np.random.default_rng(0)
+    plain = paged_decode_reference(*pool.inputs(contiguous(case), rng))
+    for size in PAGE_SIZES:
+        paged = paged_decode_reference(*pool.inputs(Placement(case, "in_order", size), rng))
+        torch.testing.assert_close(paged, plain)
+
+
+# --------------------------------------------------------------------------- checking
+
+
+def inputs_of(dtype: str, page_size: int, lengths: list[int], seed: int = 0) -> Inputs:
+    case = DecodeCase(LLAMA_3_1_8B, (512,) * len(lengths), dtype)
+    placement = Placement(case, "random", page_size)
+    pool = Pool(case, [placement], CPU, seed)
+    return pool.inputs(placement, np.random.default_rng(seed)).shortened(lengths)
+
+
+def error_of(out: torch.Tensor, inputs: Inputs) -> float:
+    everyone = list(range(len(inputs.q)))
+    reference = checking.expected(inputs, everyone, torch.float64)
+    return relative_error(out, everyone, reference, "it")
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_roundings_of_a_data_type_are_within_its_tolerance(dtype: str) -> None:
+    """Scores, weights and output rounded to the data type, each as a peer may."""
+    kind = getattr(torch, dtype)
+    inputs = inputs_of(dtype, 16, checking.short_lengths([512] * 5))
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return x.to(kind).to(torch.float64)
+
+    out = []
+    for request, length in enumerate(inputs.lengths.tolist()):
+        t = torch.arange(length)
+        pages, slots = inputs.page_table[request, t // 16], t % 16
+        k, v = (x[pages, slots].double().repeat_interleave(4, 1) for x in inputs[1:3])
+        q = rounded(inputs.q[request].double() * 128**-0.25)
+        scores = rounded(torch.einsum("hd,thd->ht", q, rounded(k * 128**-0.25)))
+        weights = rounded(scores.softmax(-1))
+        out.append(torch.einsum("ht,thd->hd", weights, v).to(kind))
+    error = error_of(torch.stack(out), inputs)
+    assert 0 < check_error(error, dtype, "it") <= TOLERANCE[dtype]
+
+
+def wrong_page(inputs: Inputs) -> Inputs:
+    table = inputs.page_table.clone()
+    entry = (299 // inputs.k_pages.shape[1]) // 2
+    table[0, entry] = table[1, entry]
+    return inputs._replace(page_table=table)
+
+
+def one_token_more(inputs: Inputs) -> Inputs:
+    return inputs._replace(lengths=inputs.lengths + 1)
+
+
+def one_token_less(inputs: Inputs) -> Inputs:
+    return inputs._replace(lengths=torch.clamp(inputs.lengths - 1, min=1))
+
+
+def other_heads(inputs: Inputs) -> Inputs:
+    return inputs._replace(k_pages=inputs.k_pages.roll(1, 2))
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("page_size", [1, 16, 256])
+@pytest.mark.parametrize("change", [wrong_page, one_token_more, one_token_less, other_heads])
+def test_one_wrong_token_is_beyond_the_tolerance(
+    dtype: str, page_size: int, change: Callable[[Inputs], Inputs]
+) -> None:
+    inputs = inputs_of(dtype, page_size, checking.short_lengths([512] * 5))
+    out = checking.expected(change(inputs), list(range(5)), torch.float32)
+    with pytest.raises(LedgerError, match=rf"it: the output is .* away .* in {dtype}"):
+        check_error(error_of(out, inputs), dtype, "it")
+
+
+def test_not_a_number_is_never_within_the_tolerance() -> None:
+    with pytest.raises(LedgerError, match="is nan away"):
+        check_error(float("nan"), "float32", "it")
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (torch.zeros(2, 32, 64), r"shape \[2, 32, 64\]; accepted: \[batch, 32, 128\]"),
+        (torch.zeros(1, 32, 128), r"shape \[1, 32, 128\]"),
+        (torch.zeros(2, 32, 1, 128), r"shape \[2, 32, 1, 128\]"),
+        (torch.full((2, 32, 128), float("inf")), "values that are not finite"),
+    ],
+)
+def test_an_output_that_is_none_is_refused(out: torch.Tensor, message: str) -> None:
+    with pytest.raises(LedgerError, match=message):
+        error_of(out, inputs_of("float32", 16, [300, 33]))
+
+
+def test_an_output_that_is_not_written_is_seen() -> None:
+    kept, count = torch.zeros(2), Counter[str]()
+
+    def first_time_only() -> torch.Tensor:
+        if not count["calls"]:
+            kept.fill_(1.0)
+        count["calls"] += 1
+        return kept
+
+    assert poisoned(first_time_only).isnan().all()
+    assert count["calls"] == 2
+
+
+# --------------------------------------------------------------------------- timing
+
+
+class Scripted(Stopwatch):
+    """A stopwatch on a clock of its own: each call takes what the script says."""
+
+    def __init__(self, takes: dict[str, float], clock: list[float]) -> None:
+        super().__init__(CPU)
+        self.takes, self.clock, self.order = takes, clock, list[str]()
+
+    def seconds(self, timed: Timed) -> float:
+        self.order.append(timed.name)
+        self.clock[0] += self.takes[timed.name] * timed.calls
+        return self.takes[timed.name]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(timing.time, "monotonic", lambda: now[0])
+    return now
+
+
+def scripted(clock: list[float], **takes: float) -> tuple[Scripted, list[Timed]]:
+    watch = Scripted(takes, clock)
+    timed = [Timed(name, lambda: None, "host") for name in takes]
+    for each in timed:
+        timing.pilot(each, watch)
+    watch.order.clear()
+    return watch, timed
+
+
+def rounds(watch: Scripted, timed: list[Timed], deadline: float, **changes: Any) -> list[Timed]:
+    options: dict[str, Any] = {"repetitions": 11, "least": 5, "rng": np.random.default_rng(0)}
+    return run_rounds(timed, watch, deadline=deadline, **(options | changes))
+
+
+def test_every_round_has_each_call_once_in_a_new_order(clock: list[float]) -> None:
+    watch, timed = scripted(clock, a=0.01, b=0.02, c=0.03, d=0.04)
+    assert rounds(watch, timed, 1e9) == timed
+    assert [len(each.seconds) for each in timed] == [11] * 4
+    orders = [tuple(watch.order[i : i + 4]) for i in range(0, 44, 4)]
+    assert all(sorted(order) == list("abcd") for order in orders)
+    assert len(set(orders)) > 3
+
+
+def test_rounds_stop_in_time_but_not_below_the_fewest(clock: list[float]) -> None:
+    watch, timed = scripted(clock, a=1.0, b=1.0)
+    rounds(watch, timed, clock[0] + 15.0)
+    assert len(timed[0].seconds) == 7  # 14 s; an eighth would end after 16
+    watch, timed = scripted(clock, a=1.0, b=1.0)
+    rounds(watch, timed, clock[0] + 10.0)
+    assert len(timed[0].seconds) == 5
+
+
+def test_the_last_are_left_out_where_the_fewest_rounds_do_not_fit(clock: list[float]) -> None:
+    watch, timed = scripted(clock, a=1.0, b=1.0, c=1.0)
+    kept = rounds(watch, timed, clock[0] + 11.0)
+    assert [each.name for each in kept] == ["a", "b"]
+    assert timed[2].seconds == []
+    watch, timed = scripted(clock, a=1.0)
+    with pytest.raises(DoesNotFitError, match="5 repetitions of a do not fit into the time"):
+        rounds(watch, timed, clock[0] + 4.0)
+
+
+def test_short_calls_are_repeated(clock: list[float]) -> None:
+    _, timed = scripted(clock, short=1e-3, shorter=1e-9, long=1.0)
+    assert [each.calls for each in timed] == [5, 200, 1]
+
+
+def test_host_seconds_are_those_of_one_call() -> None:
+    now = iter([10.0, 16.0])
+    calls = Counter[str]()
+    timed = Timed("it", lambda: calls.update(["it"]), "host", calls=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing.time, "perf_counter", lambda: next(now))
+        assert Stopwatch(CPU).seconds(timed) == 2.0
+    assert calls["it"] == 3
+
+
+def test_device_seconds_are_between_events_with_the_queue_filled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against a stand-in for the device: what is queued, and in which order."""
+    log: list[str] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            log.append("event")
+
+        def synchronize(self) -> None:
+            log.append("wait")
+
+        def elapsed_time(self, other: Event) -> float:
+            assert other is not self
+            return 12.0  # milliseconds
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("wait"))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: log.append("sleep"))
+    timed = Timed("it", lambda: log.append("call"), "events", calls=3)
+    assert Stopwatch(torch.device("cuda")).seconds(timed) == pytest.approx(0.004)
+    warm_up = ["wait", "call", "wait"]
+    assert log == [*warm_up, "sleep", "event", "call", "call", "call", "event", "wait"]
+
+
+def test_a_copy_reads_and_writes_its_bytes() -> None:
+    call, moved = timing.copy_call(2**12, CPU)
+    target = call()
+    assert moved == 2 * 2**12 == 2 * target.nbytes
+    assert target.count_nonzero() > 900
+
+
+# --------------------------------------------------------------------------- the host's work
+
+
+@given(lengths_strategy, st.sampled_from([1, 2, 16, 64]), st.integers(1, 80))
+def test_pages_are_given_out_where_pages_end(
+    lengths: list[int], page_size: int, steps: int
+) -> None:
+    state = running(lengths, page_size, steps)
+    # A page is taken when the token that opens it comes: with length a multiple of the size.
+    expected = sum(
+        -(-(length + steps) // page_size) - -(-length // page_size) for length in lengths
+    )
+    assert allocate_pages(state, page_size, steps) == expected
+    assert state.held_tokens == [length + steps for length in lengths]
+    assert [len(ids) for ids in state.page_ids] == [
+        -(-held // page_size) for held in state.held_tokens
+    ]
+    everywhere = [page for ids in state.page_ids for page in ids] + list(state.free)
+    assert sorted(everywhere) == list(range(len(everywhere)))
+    assert not state.free
+
+
+@given(lengths_strategy, st.sampled_from([1, 2, 16, 64]), st.integers(1, 80))
+def test_a_table_that_grows_is_the_table_built_anew(
+    lengths: list[int], page_size: int, steps: int
+) -> None:
+    grown, listed = (running(lengths, page_size, steps, seed=5) for _ in range(2))
+    assert extend_page_table(grown, page_size, steps) == allocate_pages(listed, page_size, steps)
+    np.testing.assert_array_equal(grown.table, build_page_table(listed.page_ids))
+    assert grown.in_table.tolist() == [len(ids) for ids in listed.page_ids]
+
+
+@given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=9))
+def test_a_built_table_holds_the_lists(page_ids: list[list[int]]) -> None:
+    table = build_page_table(page_ids)
+    assert table.dtype == np.int32
+    assert [[p for p in row if p >= 0] for row in table.tolist()] == page_ids
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=40), st.integers(1, 9))
+def test_keys_are_chained_over_complete_pages(tokens: list[int], page_size: int) -> None:
+    chain, packed = bytes(32), bytes(32)
+    expected, expected_packed = [], []
+    for page in range(len(tokens) // page_size):
+        ids = tokens[page * page_size : (page + 1) * page_size]
+        chain = hashlib.sha256(pickle.dumps((chain, tuple(ids), None), 5)).digest()
+        whole = packed + b"".join(i.to_bytes(4, sys.byteorder) for i in ids)
+        packed = hashlib.sha256(whole).digest()
+        expected.append(chain)
+        expected_packed.append(packed)
+    assert hash_pages(tokens, page_size) == expected
+    assert hash_pages_packed(tokens, page_size) == expected_packed
+
+
+def test_host_work_counts_what_it_did() -> None:
+    lengths, steps, prompt = (5, 300, 77), 32, 100
+    found = measure_host(
+        (4, 16), lengths, steps=steps, prompt_tokens=prompt, repetitions=6, deadline=1e18
+    )
+    assert Counter(work.page_size for work in found) == {4: 5, 16: 5}
+    by = {(work.what, work.page_size): work for work in found}
+    assert all(len(work.seconds) == 6 and min(work.seconds) > 0 for work in found)
+    for size in (4, 16):
+        held = sum(-(-n // size) for n in lengths)
+        grown = sum(-(-(n + steps) // size) for n in lengths) - held
+        assert by["build_page_table", size].units == held
+        assert by["build_page_table", size].tokens == sum(lengths)
+        for what in ("allocate_pages", "extend_page_table"):
+            assert (by[what, size].units, by[what, size].tokens) == (grown, 3 * steps)
+        for what in ("hash_pages", "hash_pages_packed"):
+            assert (by[what, size].units, by[what, size].tokens) == (prompt // size, prompt)
+
+
+def test_host_work_stops_in_time_with_the_fewest_rounds_done() -> None:
+    found = measure_host(
+        (16,), (5,), steps=2, prompt_tokens=32, repetitions=9, least=3, deadline=0.0
+    )
+    assert {len(work.seconds) for work in found} == {3}
+
+
+# --------------------------------------------------------------------------- the machine
+
+
+def test_the_largest_cache_that_the_system_shows(tmp_path: Path) -> None:
+    for index, size in enumerate(["32K", "1024K", "36M", "512"]):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
+    assert machine.cpu_cache_bytes(tmp_path) == 36 * 2**20
+    with pytest.raises(LedgerError, match="no cache sizes; accepted: Linux"):
+        machine.cpu_cache_bytes(tmp_path / "none")
+
+
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_CGROUP_FOLDER", tmp_path)
+    everything = machine.free_bytes(CPU)
+    assert everything > 0
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("900000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 50000\n")
+    assert machine.free_bytes(CPU) == 150_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine.free_bytes(CPU) > 150_000
+
+
+def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert machine.pick_device(None).type == "cpu"
+    with pytest.raises(LedgerError, match="device cuda: torch finds no GPU; accepted: cpu"):
+        machine.pick_device("cuda")
+    with pytest.raises(LedgerError, match="a device is 'tpu'; accepted: cpu, cuda"):
+        machine.pick_device("tpu")
+
+
+def test_without_torch_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(LedgerError, match="accepted: an environment with torch"):
+        machine.pick_device(None)
+
+
+# --------------------------------------------------------------------------- runs
+
+
+def test_a_small_run_is_a_whole_record(tmp_path: Path) -> None:
+    record = take_record(small_settings(), command="here")
+    measure.write_record(record, tmp_path / "a.json")
+    record = read_record(tmp_path / "a.json")
+    assert [case.id for case in record.cases] == [
+        "small-1.b2.c256", "small-latent.b3.azure_conv_2023", "small-1.b1.c300"
+    ]  # fmt: skip
+    done = Counter((t.case.split(".")[0], t.peer, t.layout) for t in record.timings)
+    assert done == {
+        ("small-1", "sdpa", "contiguous"): 2,
+        ("small-1", "gather_sdpa", "random"): 3,
+        ("small-1", "gather_sdpa", "in_order"): 2,
+        ("small-latent", "sdpa", "contiguous"): 1,
+        ("small-latent", "gather_sdpa", "random"): 1,
+    }
+    assert all(len(t.seconds) == 5 for t in record.timings)
+    assert all(t.timed_by == "host" for t in record.timings)
+    assert all(t.relative_error <= TOLERANCE["bfloat16"] for t in record.timings)
+    assert len(record.copy.seconds) == 5
+    assert {work.what for work in record.host} == {
+        "build_page_table", "extend_page_table", "allocate_pages", "hash_pages",
+        "hash_pages_packed",
+    }  # fmt: skip
+    reasons = {a.peer: a.reason for a in record.absent}
+    assert reasons == {
+        peer.name: "not asked for" for peer in PEERS if peer.name not in ("sdpa", "gather_sdpa")
+    }
+    assert record.cases[1].lengths == (5, 300, 77)
+    assert record.device.kind == "cpu"
+    assert record.software["torch"] == torch.__version__
+    lines = list(measure.summary(record))
+    assert len(lines) == 3 + 1 + 2 * 2
+    assert "small-1.b2.c256" in lines[1]
+
+
+def test_what_a_device_lacks_is_recorded_with_its_reason() -> None:
+    record = take_record(small_settings(peers=("triton", "sdpa"), sweeps=small_sweeps()[:1]))
+    (absence,) = [a for a in record.absent if a.reason != "not asked for"]
+    assert (absence.peer, absence.case, absence.page_size) == ("triton", None, None)
+    assert "GPU" in absence.reason
+
+
+class Made(Peer):
+    """A peer made up here."""
+
+    name = "made"
+    about = "made up"
+
+    def __init__(self, step: Callable[[Inputs], torch.Tensor] | None = None) -> None:
+        self.step = step or (lambda inputs: right(inputs))
+
+    def absent(self, device: torch.device | str) -> str | None:
+        return None
+
+    def _prepare(self, asked: Any, tensors: Any) -> Callable[[], torch.Tensor]:
+        return lambda: self.step(Inputs(*tensors[:5]))
+
+
+def right(inputs: Inputs) -> torch.Tensor:
+    return paged_decode_reference(*inputs, dtype=inputs.q.dtype)
+
+
+def with_peer(monkeypatch: pytest.MonkeyPatch, peer: Peer) -> Settings:
+    monkeypatch.setattr("kvledger.attention.peers.PEERS", (peer,))
+    return small_settings(peers=None, sweeps=small_sweeps()[:1])
+
+
+def test_a_right_peer_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = take_record(with_peer(monkeypatch, Made()))
+    assert {(t.peer, t.layout, t.page_size) for t in record.timings} == {
+        ("made", layout, size) for layout in ("random", "in_order") for size in (4, 16)
+    }
+
+
+def last_token_lost(inputs: Inputs) -> torch.Tensor:
+    return right(inputs._replace(lengths=torch.clamp(inputs.lengths - 1, min=1)))
+
+
+def full_length_wrong(inputs: Inputs) -> torch.Tensor:
+    """Right on what is cut short; wrong on the tensors that are timed."""
+    out = right(inputs)
+    return out if inputs.lengths.min() < 256 else out * 1.001
+
+
+def not_written(inputs: Inputs) -> torch.Tensor:
+    return torch.full((2, 4, 16), float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (last_token_lost, "pages of 16 random, cut short: the output is"),
+        (full_length_wrong, "pages of 16 random: the output is 0.001 away"),
+        (not_written, "not finite"),
+        (lambda inputs: right(inputs)[:, :2], "the output has shape"),
+    ],
+)
+def test_a_wrong_peer_stops_the_run(
+    monkeypatch: pytest.MonkeyPatch, step: Callable[[Inputs], torch.Tensor], message: str
+) -> None:
+    timed: list[Timed] = []
+    settings = with_peer(monkeypatch, Made(step))
+    monkeypatch.setattr(run_module, "run_rounds", lambda *a, **k: timed.extend(a[0]))
+    with pytest.raises(LedgerError, match=message):
+        take_record(settings)
+    assert timed == []
+
+
+class Choosy(Made):
+    def refuses(self, case: Any, device: Any) -> str | None:
+        return "takes no pages of 4" if case.page_size == 4 else None
+
+    def extra_bytes(self, case: Any) -> int:
+        return 2**60 if case.page_size == 16 else 0
+
+
+def test_what_a_peer_refuses_is_recorded_once_for_each_page_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = dataclasses.replace(
+        with_peer(monkeypatch, Choosy()),
+        page_sizes=(1, 4, 16),
+        sweeps=(dataclasses.replace(small_sweeps()[0], page_sizes=(16, 4, 1)),),
+    )
+    record = take_record(settings)
+    assert {t.page_size for t in record.timings} == {1}
+    assert [(a.case, a.page_size) for a in record.absent] == [
+        ("small-1.b2.c256", 16), ("small-1.b2.c256", 4)
+    ]  # fmt: skip
+    assert record.absent[0].reason.startswith("needs 1073741824.")
+    assert record.absent[1].reason == "takes no pages of 4"
+
+
+class EqualOnly(Made):
+    def refuses(self, case: Any, device: Any) -> str | None:
+        return "takes requests of one length" if case.ragged else None
+
+
+def test_a_peer_for_equal_lengths_is_checked_on_equal_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[int]] = []
+
+    def watching(inputs: Inputs) -> torch.Tensor:
+        seen.append(inputs.lengths.tolist())
+        return right(inputs)
+
+    settings = with_peer(monkeypatch, EqualOnly(watching))
+    equal = Sweep(fixed_case(SMALL, 2, 512, "float32"), (16,))
+    take_record(dataclasses.replace(settings, sweeps=(equal,)))
+    assert {tuple(lengths) for lengths in seen} == {(512, 512), (300, 300)}
+
+
+def test_a_run_without_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DoesNotFitError, match="no time for any peer; accepted: a longer --time-l"):
+        take_record(small_settings(time_limit_s=1e-9))
+
+
+def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(self: Any, sweep: Sweep, deadline: float, extra: Any = ()) -> list[Any]:
+        if sweep.case.id != "small-1.b2.c256":
+            raise DoesNotFitError(f"{sweep.case.id}: no time; accepted: more")
+        return real(self, sweep, deadline, extra)
+
+    real = run_module.Run.sweep
+    monkeypatch.setattr(run_module.Run, "sweep", late)
+    record = take_record(small_settings())
+    assert [case.id for case in record.cases] == ["small-1.b2.c256"]
+    left_out = [a for a in record.absent if a.reason != "not asked for"]
+    assert {a.case for a in left_out} == {
+        "small-latent.b3.azure_conv_2023", "small-1.b1.c300"
+    }  # fmt: skip
+    assert left_out[0].reason == "small-latent.b3.azure_conv_2023: no time"
+
+
+def test_a_case_that_the_cache_could_hold_is_not_measured() -> None:
+    with pytest.raises(LedgerError, match=r"has 0 MiB of K and V; accepted: at least 1 MiB, of"):
+        take_record(small_settings(least_bytes=2**20))
+
+
+def test_little_memory_makes_small_working_sets_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    about = dataclasses.replace(machine.describe(CPU), last_level_cache_bytes=2**30)
+    monkeypatch.setattr(measure, "free_bytes", lambda device: 16 * 2**30)
+    least, notes = measure._least_bytes(Settings(), about, CPU)
+    assert least == 2 * 2**30
+    assert "2.0 times the last-level cache" in notes[0]
+    monkeypatch.setattr(measure, "free_bytes", lambda device: 64 * 2**30)
+    assert measure._least_bytes(Settings(), about, CPU) == (4 * 2**30, [])
+
+
+def test_no_memory_is_said_before_any_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "free_bytes", lambda device: 2**20)
+    monkeypatch.setattr(run_module, "Pool", None)
+    with pytest.raises(LedgerError, match=r"working set of small-1.b2.c256 needs .* are free"):
+        take_record(small_settings())
+
+
+# --------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command on small cases."""
+    monkeypatch.setattr(measure, "cpu_sweeps", lambda *a, **k: list(small_sweeps()))
+    monkeypatch.setattr(measure, "CACHE_MULTIPLE", 0)
+    monkeypatch.setattr(measure, "_COPY_BYTES", {"cpu": 2**16})
+
+
+ARGUMENTS = ["--device", "cpu", "--quick", "--peers", "sdpa,gather_sdpa"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_command_writes_a_record_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.json"
+    assert measure.main([*ARGUMENTS, "--out", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith(f"wrote {path}\n")
+    record = read_record(path)
+    assert record.quick
+    assert record.command == (
+        "python -m kvledger.attention.measure --quick --device cpu --peers sdpa,gather_sdpa"
+    )
+    assert measure.main([*ARGUMENTS, "--out", str(path)]) == 2
+    assert "is there already; accepted" in capsys.readouterr().err
+    assert read_record(path) == record
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_default_name_has_the_day_and_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
+    assert cli.main(["measure", *ARGUMENTS]) == 0
+    assert capsys.readouterr().out.startswith("wrote ")
+    (path,) = tmp_path.iterdir()
+    record = read_record(path)
+    assert path.name.startswith(record.date[:10])
+    assert path.name.endswith("-quick.json")
+    assert set(path.stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--page-sizes", "16,x"], "page sizes are '16,x'; accepted: whole numbers"),
+        (["--page-sizes", "3"], "a page size is 3; accepted: powers of 2 from 1 to 256"),
+        (["--device", "gpu"], "a device is 'gpu'; accepted: cpu, cuda"),
+        (["--seed", "-1"], "a seed is -1; accepted: a whole number from 0"),
+        (["--time-limit", "0"], "a time limit is 0.0 s; accepted: a number above 0"),
+        (["--time-limit", "nan"], "a time limit is nan s; accepted: a number above 0"),
+        (["--peers", "flash,x", "--device", "cpu"], "a peer is 'flash'; accepted: triton, sdpa"),
+        (["--out", "/nowhere/x.json"], "cannot be written"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_no_measurement(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
+    monkeypatch.setattr(run_module.Run, "sweep", None)
+    for command, prefix in ((measure.main, "measure: "), (cli.main, "kvledger: ")):
+        words = arguments if command is measure.main else ["measure", *arguments]
+        assert command(words) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(prefix)
+        assert message in err
+        assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def interrupt(*_: Any, **__: Any) -> float:
+    raise KeyboardInterrupt
+
+
+def crash(*_: Any, **__: Any) -> float:
+    raise RuntimeError("the device is gone")
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_interrupted_run_leaves_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "run_rounds", interrupt)
+        assert measure.main(ARGUMENTS) == 2
+    assert "interrupted after" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "measure_host", crash)
+        with pytest.raises(RuntimeError, match="the device is gone"):
+            measure.main(ARGUMENTS)
+    with pytest.MonkeyPatch.context() as patch:  # while the file is written
+        patch.setattr("pathlib.Path.replace", interrupt)
+        assert measure.main(ARGUMENTS) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_runs_from_a_plain_checkout(tmp_path: Path) -> None:
+    """No installation, no git, and neither Numba, joblib, tqdm nor Matplotlib."""
+    checkout = tmp_path / "checkout"
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "measurements")
+    shutil.copytree(ROOT / "src", checkout / "src", ignore=skip)
+    shutil.copytree(ROOT / "data", checkout / "data", ignore=skip)
+    shutil.copy(ROOT / "_toc.yml", checkout)
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "sitecustomize.py").write_text(
+        textwrap.dedent("""
+            import sys
+
+            class Blocked:
+                def find_spec(self, name, path=None, target=None):
+                    if name.split(".")[0] in ("numba", "joblib", "tqdm", "matplotlib"):
+                        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+            sys.meta_path.insert(0, Blocked())
+        """)
+    )
+    code = textwrap.dedent(f"""
+        import sys
+        import kvledger.attention.measure as measure
+        from kvledger.attention.cases import LLAMA_3_1_8B, fixed_case
+        from kvledger.attention.plan import Sweep
+
+        case = fixed_case(LLAMA_3_1_8B, 2, 256, "float32")
+        measure.cpu_sweeps = lambda *a, **k: [Sweep(case, (16, 1), ("random", "in_order"))]
+        measure.CACHE_MULTIPLE, measure._COPY_BYTES = 0, {{"cpu": 2**16}}
+        for name in ("numba", "joblib", "tqdm"):
+            try:
+                __import__(name)
+            except ImportError:
+                continue
+            sys.exit(f"{{name}} was not kept away")
+        sys.exit(measure.main({ARGUMENTS!r}))
+    """)
+    path = f"{tmp_path / 'blocked'}:{checkout / 'src'}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=checkout,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": path,
+            "GIT_CEILING_DIRECTORIES": str(tmp_path),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    (written,) = (checkout / "data" / "measurements").iterdir()
+    record = read_record(written)
+    assert record.source.commit is None
+    assert len(record.timings) == 1 + 4
+    assert len(record.source.digest) == 64
+    assert cases.__file__ is not None
+
+
+def test_the_module_is_a_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvledger.attention.measure", "--page-sizes", "5"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "measure: a page size is 5; accepted: powers of 2 from 1 to 256\n"
+
+
+def test_trace_cases_are_real_lengths() -> None:
+    case = trace_case(LLAMA_3_1_8B, 16, "azure_conv_2023", "float32")
+    assert case.ragged
+    assert case.batch == 16
+    assert case.id == "llama-3.1-8b.b16.azure_conv_2023"
