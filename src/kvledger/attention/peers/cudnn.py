@@ -50,8 +50,7 @@ class CudnnPaged(LibraryPeer):
     def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
         cudnn = importlib.import_module("cudnn")
         device = tensors.q.device
-        handle = _handle(device)
-        cudnn.set_stream(handle, torch.cuda.current_stream(device).cuda_stream)
+        handle = handle_of(device)
         built = build_graph(cudnn, asked, tensors, handle=handle)
         built.graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         workspace = torch.empty(
@@ -123,12 +122,20 @@ def build_graph(cudnn: Any, asked: Asked, tensors: Tensors, **options: Any) -> C
     out = tensors.q.new_empty(asked.batch, asked.q_heads, asked.value_dim)
     wide = out[:, :, None]
     output.set_output(True).set_dim(list(wide.shape)).set_stride(list(wide.stride()))
-    bindings[output] = out
+    bindings[output] = wide  # as many dimensions as are told
     return CudnnGraph(graph, bindings, out)
 
 
+def handle_of(device: torch.device) -> Any:
+    """Return cuDNN's handle for a device, on torch's current stream there."""
+    handle = _new_handle(device)
+    stream = torch.cuda.current_stream(device).cuda_stream
+    importlib.import_module("cudnn").set_stream(handle, stream)
+    return handle
+
+
 @cache
-def _handle(device: torch.device) -> Any:
+def _new_handle(device: torch.device) -> Any:
     with torch.cuda.device(device):
         return importlib.import_module("cudnn").create_handle()
 

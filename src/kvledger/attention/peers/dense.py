@@ -108,7 +108,9 @@ def _attend(asked: Asked, tensors: Tensors, k: torch.Tensor, v: torch.Tensor) ->
     mask = None
     if asked.ragged:
         held = torch.arange(asked.longest, device=q.device) < tensors.lengths[:, None]
-        mask = held[:, None, None]
+        # What is added to the scores: a mask of truth values would be turned into it at each step.
+        mask = torch.zeros(held.shape, dtype=q.dtype, device=q.device)
+        mask = mask.masked_fill(~held, float("-inf"))[:, None, None]
 
     def step() -> torch.Tensor:
         out = scaled_dot_product_attention(q, k, values, attn_mask=mask, scale=scale)

@@ -16,6 +16,7 @@ from kvledger.attention.peers.base import (
     Step,
     Tensors,
     cannot_import,
+    first_line,
     needs_gpu,
 )
 from kvledger.attention.peers.tables import filled_table, physical_to_logical
@@ -140,9 +141,9 @@ def _cannot_compile() -> str | None:
     from torch._inductor.kernel.flex import flex_cpu
 
     if not flex_cpu.check_cpu_supported():  # type: ignore[no-untyped-call]
-        return "torch compiles it only for CPUs with AVX2 on Linux and Windows"
+        return "torch compiles it only for CPUs with AVX2, not on macOS"
     try:
         get_cpp_compiler()
     except Exception as error:
-        return f"needs a C++ compiler ({type(error).__name__})"
+        return f"needs a C++ compiler ({first_line(error)})"
     return None

@@ -1,0 +1,740 @@
+"""Each peer against the reference, what it refuses, and that a timed step is only a step."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import attention_libraries as libraries
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kvledger.attention.peers import PEERS, Peer, RefusedError, Step, flash, flex, tables
+from kvledger.attention.peers import cudnn as cudnn_peer
+from kvledger.attention.peers.base import Asked, LibraryPeer, Tensors, cannot_import
+from kvledger.attention.peers.pallas import PallasPaged, cut, whole_blocks
+from kvledger.attention.reference import paged_decode_reference
+from kvledger.errors import LedgerError
+
+BY_NAME = {peer.name: peer for peer in PEERS}
+#: float32 sums in any order; for 16-bit types some roundings of the weights and the output.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+#: In slots that no token holds: a peer that read one would be far off.
+POISON = 1000.0
+RAGGED = (1, 47, 16, 33)
+
+
+def inputs(
+    lengths: tuple[int, ...] = RAGGED,
+    page_size: int = 16,
+    *,
+    heads: tuple[int, int] = (8, 2),
+    dims: tuple[int, int] = (32, 32),
+    dtype: torch.dtype = torch.float32,
+    latent: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Tensors of a step whose pages are shuffled, with junk wherever no token is."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def random(*size: int) -> torch.Tensor:
+        return torch.randn(size, generator=generator).to(dtype)
+
+    counts = [-(-length // page_size) for length in lengths]
+    num_pages, spare = sum(counts), 2
+    order = torch.randperm(num_pages + spare, generator=generator)[:num_pages].int()
+    # One entry more than any request needs, and what does not point anywhere beyond the end.
+    table = torch.full((len(lengths), max(counts) + 1), -7, dtype=torch.int32)
+    k = torch.full((num_pages + spare, page_size, heads[1], dims[0]), POISON, dtype=dtype)
+    v = k[..., : dims[1]] if latent else torch.full((*k.shape[:3], dims[1]), POISON, dtype=dtype)
+    for request, length in enumerate(lengths):
+        table[request, : counts[request]], order = order.split(
+            [counts[request], len(order) - counts[request]]
+        )
+        token = torch.arange(length)
+        place = (table[request, token // page_size].long(), token % page_size)
+        k[place] = random(length, heads[1], dims[0])
+        if not latent:
+            v[place] = random(length, heads[1], dims[1])
+    return {
+        "q": random(len(lengths), heads[0], dims[0]),
+        "k_pages": k,
+        "v_pages": v,
+        "page_table": table,
+        "lengths": torch.tensor(lengths, dtype=torch.int32),
+    }
+
+
+def agrees(step: Step, given: dict[str, Any]) -> None:
+    """Compare a step with the reference, a second time after its output was overwritten."""
+    expected = paged_decode_reference(**given)
+    dtype = given["q"].dtype
+    step().fill_(float("nan"))
+    out = step()
+    assert out.dtype == dtype
+    assert out.shape == expected.shape
+    tolerance = TOLERANCE[dtype]
+    torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def asked(**changes: Any) -> Asked:
+    """A step of Llama-3.1-8B's heads in pages of 16."""
+    shape = {"batch": 64, "q_heads": 32, "kv_heads": 8, "head_dim": 128, "value_dim": 128}
+    pages = {"page_size": 16, "pages": 32768, "max_pages": 512, "longest": 8192}
+    flags = {"dtype": "bfloat16", "ragged": False, "latent": False}
+    return Asked(**(shape | pages | flags | changes))  # type: ignore[arg-type]
+
+
+MLA = {"q_heads": 16, "kv_heads": 1, "head_dim": 576, "value_dim": 512, "latent": True}
+
+
+# --------------------------------------------------------------------------- on a CPU
+
+
+@pytest.mark.parametrize("name", ["sdpa", "gather_sdpa"])
+@pytest.mark.parametrize("page_size", [1, 5, 16, 64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_torch_attention_agrees_with_the_reference(
+    name: str, page_size: int, dtype: torch.dtype
+) -> None:
+    given = inputs(page_size=page_size, dtype=dtype)
+    agrees(BY_NAME[name].prepare(**given), given)
+
+
+@settings(max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    page_size=st.integers(1, 20),
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 4),
+    dims=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    latent=st.booleans(),
+    scale=st.none() | st.floats(-2, 2),
+    seed=st.integers(0, 99),
+)
+def test_torch_attention_agrees_for_any_sizes(
+    lengths: list[int],
+    page_size: int,
+    kv_heads: int,
+    group: int,
+    dims: tuple[int, int],
+    latent: bool,
+    scale: float | None,
+    seed: int,
+) -> None:
+    dims = (max(dims), min(dims)) if latent else dims
+    given = inputs(
+        tuple(lengths),
+        page_size,
+        heads=(kv_heads * group, kv_heads),
+        dims=dims,
+        latent=latent,
+        seed=seed,
+    )
+    given["scale"] = scale
+    for name in ("sdpa", "gather_sdpa"):
+        agrees(BY_NAME[name].prepare(**given), given)
+
+
+@pytest.fixture(scope="module")
+def flex_steps() -> Iterator[Any]:
+    """Steps of FlexAttention, each set of sizes compiled once for this file."""
+    reason = BY_NAME["flex_paged"].absent("cpu")
+    assert reason is None, reason  # torch's CPU build and a C++ compiler are part of the setup
+    return BY_NAME["flex_paged"].prepare
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    # Long enough for the kernel for decode; its two ways, for equal and for other lengths.
+    "page 1, equal": {"lengths": (600, 600), "page_size": 1, "heads": (3, 3), "dims": (16, 8)},
+    "page 16, ragged": {"lengths": (700, 1, 333, 400), "page_size": 16},
+    # A page is more than that kernel takes at once.
+    "page 256": {"lengths": (700, 300), "page_size": 256, "dtype": torch.bfloat16},
+    "latent, page 24": {
+        "lengths": (90, 33),
+        "page_size": 24,
+        "heads": (16, 1),
+        "dims": (576, 512),
+        "latent": True,
+    },
+}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_flex_attention_agrees_with_the_reference(flex_steps: Any, sizes: str) -> None:
+    given = inputs(**SIZES[sizes])
+    agrees(flex_steps(**given), given)
+
+
+def test_flex_attention_is_compiled_once_for_all_tables_of_the_same_sizes(flex_steps: Any) -> None:
+    from torch._dynamo.utils import counters
+
+    sizes = SIZES["page 16, ragged"]
+    flex_steps(**inputs(**sizes))
+    before = counters["stats"]["unique_graphs"]
+    assert before
+    for seed in (1, 2):
+        given = inputs(**sizes, seed=seed)
+        given["lengths"] -= torch.tensor([seed, 0, 2, 17 * seed], dtype=torch.int32)
+        agrees(flex_steps(**given), given)
+    assert counters["stats"]["unique_graphs"] == before
+
+
+def test_flex_attention_takes_a_page_once_a_request(flex_steps: Any) -> None:
+    given = inputs((20, 30), 16)
+    given["page_table"][0, 1] = given["page_table"][0, 0]
+    with pytest.raises(RefusedError, match="flex_paged: takes a page at most once in a request"):
+        flex_steps(**given)
+
+
+@pytest.mark.parametrize("name", ["sdpa", "gather_sdpa", "flex_paged"])
+def test_requests_may_share_pages(name: str) -> None:
+    given = inputs(**SIZES["page 16, ragged"])
+    given["page_table"][3, :20] = given["page_table"][0, :20]
+    agrees(BY_NAME[name].prepare(**given), given)
+
+
+@pytest.mark.parametrize("name", ["sdpa", "gather_sdpa", "flex_paged"])
+def test_the_table_says_which_pages_are_read(name: str) -> None:
+    given = inputs(**SIZES["page 16, ragged"])
+    expected = BY_NAME[name].prepare(**given)().clone()
+    to = torch.randperm(len(given["k_pages"]), generator=torch.Generator().manual_seed(3))
+    moved = dict(given)
+    for pages in ("k_pages", "v_pages"):
+        moved[pages] = torch.empty_like(given[pages])
+        moved[pages][to] = given[pages]
+    other = BY_NAME[name].prepare(**moved)().clone()  # its pages are no longer where it says
+    assert not torch.allclose(other, expected, atol=0.1)
+    moved["page_table"] = to.int()[given["page_table"].clamp(min=0).long()]
+    torch.testing.assert_close(BY_NAME[name].prepare(**moved)(), expected)
+
+
+# --------------------------------------------------------------------------- what a step does
+
+
+class Operations(TorchDispatchMode):
+    """Notes what is run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def operations(step: Step) -> list[str]:
+    """What a step runs, other views of the same memory aside."""
+    with Operations() as seen:
+        step()
+    return [name for name in seen.names if name not in ("alias", "slice", "view")]
+
+
+@pytest.mark.parametrize("latent", [False, True])
+@pytest.mark.parametrize("lengths", [(32, 32), RAGGED])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_of_torch_attention_is_that_alone_or_with_the_gathering(
+    lengths: tuple[int, ...], latent: bool, dtype: torch.dtype
+) -> None:
+    given = inputs(lengths, dims=(32, 16 if latent else 32), latent=latent, dtype=dtype)
+    kernel = ["_scaled_dot_product_flash_attention_for_cpu"]
+    assert operations(BY_NAME["sdpa"].prepare(**given)) == kernel
+    gathered = ["index_select"] * (1 if latent else 2)
+    assert operations(BY_NAME["gather_sdpa"].prepare(**given)) == gathered + kernel
+
+
+def test_a_step_of_flex_attention_builds_no_mask(
+    flex_steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.nn.attention.experimental._paged_attention import PagedAttention
+    from torch.nn.attention.flex_attention import BlockMask
+
+    given = inputs(**SIZES["page 16, ragged"])
+    step = flex_steps(**given)
+    for place, name in (
+        (flex, "_block_mask"),
+        (flex, "physical_to_logical"),
+        (flex, "_compiled"),
+        (PagedAttention, "convert_logical_block_mask"),
+        (BlockMask, "from_kv_blocks"),
+    ):
+        monkeypatch.setattr(place, name, libraries.failing(AssertionError(name)))
+    agrees(step, given)
+
+
+def test_preparing_reads_the_pages_where_they_lie(flex_steps: Any) -> None:
+    given = inputs(**SIZES["page 16, ragged"])
+    step = flex_steps(**given)
+    given["v_pages"] *= 2
+    agrees(step, given)
+
+
+# --------------------------------------------------------------------------- tables in other forms
+
+
+@st.composite
+def page_tables(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    page_size = draw(st.integers(1, 9))
+    lengths = draw(st.lists(st.integers(1, 30), min_size=1, max_size=5))
+    width = max(-(-n // page_size) for n in lengths) + draw(st.integers(0, 2))
+    num_pages = len(lengths) * width + draw(st.integers(0, 3))
+    order = draw(st.permutations(range(num_pages)))
+    table = torch.tensor(order[: len(lengths) * width], dtype=torch.int32)
+    table = table.reshape(len(lengths), width)
+    for request, length in enumerate(lengths):
+        table[request, -(-length // page_size) :] = draw(st.sampled_from([-1, 2**31 - 1]))
+    return table, torch.tensor(lengths, dtype=torch.int32), page_size, num_pages
+
+
+@given(page_tables())
+def test_a_table_in_rows_lists_the_pages_of_each_request(
+    case: tuple[torch.Tensor, torch.Tensor, int, int],
+) -> None:
+    table, lengths, page_size, num_pages = case
+    rows = tables.csr(table, lengths, page_size)
+    indices: list[int] = []
+    starts = [0]
+    for request, length in enumerate(lengths.tolist()):
+        tokens = 0
+        while tokens < length:
+            indices.append(int(table[request, tokens // page_size]))
+            tokens += page_size
+        starts.append(len(indices))
+        assert rows.last_page_len[request] == length - (tokens - page_size)
+    assert rows.indices.tolist() == indices
+    assert rows.indptr.tolist() == starts
+    assert {part.dtype for part in rows} == {torch.int32}
+
+    filled = tables.filled_table(table, lengths, page_size)
+    places = tables.physical_to_logical(table, lengths, page_size, num_pages)
+    for request, length in enumerate(lengths.tolist()):
+        needed = -(-length // page_size)
+        row = table[request].tolist()
+        rest = [row[0]] * (len(row) - needed)
+        assert filled[request].tolist() == row[:needed] + rest
+        expected = [-1] * num_pages
+        for entry, page in enumerate(row[:needed]):
+            expected[page] = entry
+        assert places[request].tolist() == expected
+
+
+# --------------------------------------------------------------------------- GPU libraries
+
+
+@pytest.fixture
+def present(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Peers that are not asked whether they are there, with stand-ins for their libraries."""
+    for kind in (flash.FlashInfer, flash.FlashPaged, cudnn_peer.CudnnPaged):
+        monkeypatch.setattr(kind, "absent", lambda self, device: None)
+    monkeypatch.setitem(sys.modules, "flashinfer", libraries.flashinfer)  # type: ignore[misc]
+    monkeypatch.setitem(sys.modules, "cudnn", libraries.cudnn())  # type: ignore[misc]
+    monkeypatch.setattr(cudnn_peer, "handle_of", lambda device: "handle")
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", libraries.varlen_attn)
+    return BY_NAME
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("heads", [(8, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("name", "page_size"),
+    [
+        ("flashinfer", 1),
+        ("flashinfer", 16),
+        ("cudnn_paged", 1),
+        ("cudnn_paged", 16),
+        ("flash_paged", 256),
+    ],
+)
+def test_a_library_is_told_the_step_that_is_meant(
+    present: dict[str, Peer], name: str, page_size: int, heads: tuple[int, int], dtype: torch.dtype
+) -> None:
+    given = inputs((1, 47, 300, 33), page_size, heads=heads, dtype=dtype)
+    for scale in (None, 0.5):
+        given["scale"] = scale
+        agrees(present[name].prepare(**given), given)
+
+
+def test_a_library_is_told_of_a_latent_cache(present: dict[str, Peer]) -> None:
+    given = inputs(heads=(16, 1), dims=(576, 512), latent=True, dtype=torch.bfloat16)
+    for name in ("flashinfer", "cudnn_paged"):
+        agrees(present[name].prepare(**given), given)
+
+
+def test_flashinfer_plans_once_and_uses_matrix_units_where_heads_share(
+    present: dict[str, Peer],
+) -> None:
+    for heads, shared in (((8, 2), True), ((4, 2), False)):
+        step = present["flashinfer"].prepare(**inputs(heads=heads, dtype=torch.float16))
+        step()
+        wrapper = libraries.DecodeWrapper.made[-1]
+        assert (wrapper.plans, wrapper.use_tensor_cores) == (1, shared)
+
+
+def test_the_stand_in_for_varlen_attn_takes_what_torch_takes() -> None:
+    from torch.nn.attention.varlen import varlen_attn
+
+    def names(function: Any) -> list[tuple[str, Any]]:
+        return [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
+
+    assert names(libraries.varlen_attn) == names(varlen_attn)
+
+
+# --------------------------------------------------------------------------- JAX's Pallas
+
+
+@pytest.fixture(scope="module")
+def pallas() -> PallasPaged:
+    pytest.importorskip("jax", reason="JAX is not part of this environment")
+    peer = PallasPaged(interpret=True)
+    assert peer.absent("cpu") is None
+    return peer
+
+
+@pytest.mark.parametrize(
+    ("page_size", "dtype"), [(1, torch.float32), (16, torch.bfloat16), (128, torch.float32)]
+)
+def test_pallas_agrees_with_the_reference(
+    pallas: PallasPaged, page_size: int, dtype: torch.dtype
+) -> None:
+    given = inputs((1, 47, 300), page_size, dtype=dtype)
+    given["scale"] = 0.25
+    agrees(pallas.prepare(**given), given)
+
+
+def test_pallas_splits_a_long_context_between_programs(pallas: PallasPaged) -> None:
+    given = inputs((700,), 4)
+    agrees(pallas.prepare(**given), given)
+
+
+@pytest.mark.parametrize(
+    ("page_size", "head_dim", "kv_heads", "taken"),
+    [(1, 128, 8, True), (16, 64, 32, True), (256, 128, 8, True), (24, 128, 8, False),
+     (16, 96, 8, False)],
+)  # fmt: skip
+def test_pallas_becomes_triton_code_for_the_sizes_that_are_not_refused(
+    pallas: PallasPaged, page_size: int, head_dim: int, kv_heads: int, taken: bool
+) -> None:
+    """JAX lowers the kernel for a GPU without having one; odd sizes stop it."""
+    import jax
+    from jax import export
+
+    case = asked(
+        batch=2, head_dim=head_dim, value_dim=head_dim, kv_heads=kv_heads, page_size=page_size
+    )
+    assert (pallas.refuses(case, "cuda") is None) == taken
+    pages_per_block, splits = cut(case, units=132)
+    columns = whole_blocks(torch.zeros(1, case.max_pages), pages_per_block * splits).shape[1]
+    half, whole = (
+        partial(jax.ShapeDtypeStruct, dtype="bfloat16"),
+        partial(jax.ShapeDtypeStruct, dtype="int32"),
+    )
+    pool = half((kv_heads, 1000, page_size, head_dim))
+    module = importlib.import_module("jax.experimental.pallas.ops.gpu.paged_attention")
+    lower = partial(
+        export.export(
+            jax.jit(
+                partial(
+                    module.paged_attention,
+                    pages_per_compute_block=pages_per_block,
+                    k_splits=splits,
+                )
+            ),
+            platforms=["cuda"],
+            disabled_checks=[
+                export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton"),
+                export.DisabledSafetyCheck.custom_call("triton_kernel_call"),
+            ],
+        ),
+        half((2, 32, head_dim)),
+        pool,
+        pool,
+        whole((2, columns)),
+        whole((2,)),
+    )
+    if taken:
+        assert "triton" in lower().mlir_module()
+    else:
+        with pytest.raises(ValueError, match="power of 2"):
+            lower()
+
+
+# --------------------------------------------------------------------------- absent and refused
+
+
+def test_each_peer_has_a_name_and_says_how_it_is_timed() -> None:
+    names = [peer.name for peer in PEERS]
+    assert names[:2] == ["triton", "sdpa"]
+    assert len(set(names)) == len(names)
+    assert {peer.name for peer in PEERS if not peer.paged} == {"sdpa"}
+    assert {peer.name for peer in PEERS if peer.timed_by == "host"} == {"pallas_paged"}
+    assert all(peer.about for peer in PEERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("triton", "needs a GPU: on a CPU Triton only interprets"),
+        ("flash_paged", "needs an NVIDIA GPU; this is a cpu"),
+        ("flashinfer", "needs an NVIDIA GPU; this is a cpu"),
+        ("cudnn_paged", "needs an NVIDIA GPU; this is a cpu"),
+        ("pallas_paged", "needs an NVIDIA GPU; this is a cpu"),
+    ],
+)
+def test_a_peer_for_gpus_is_absent_on_a_cpu(name: str, reason: str) -> None:
+    said = BY_NAME[name].absent("cpu")
+    assert said is not None
+    assert said.startswith(reason)
+    with pytest.raises(RefusedError, match=reason) as refused:
+        BY_NAME[name].prepare(**inputs())
+    assert refused.value.reason == said
+
+
+def test_without_a_gpu_none_is_found() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    for name in ("triton", "flex_paged", "flash_paged", "flashinfer", "cudnn_paged"):
+        assert BY_NAME[name].absent("cuda") == "needs an NVIDIA GPU; torch finds none"
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("flashinfer", "flashinfer"), ("cudnn_paged", "cudnn"), ("pallas_paged", "jax"),
+     ("flash_paged", "torch.nn.attention.varlen"), ("triton", "triton"),
+     ("flex_paged", "torch.nn.attention.experimental._paged_attention")],
+)  # fmt: skip
+def test_a_library_that_is_not_there_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for loaded in [each for each in sys.modules if each == module or each.startswith(module + ".")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)  # type: ignore[misc]
+    reason = BY_NAME[name].absent("cuda")
+    assert reason is not None
+    assert "cannot be imported (ModuleNotFoundError" in reason
+    assert module in reason
+
+
+def test_a_library_that_breaks_when_imported_is_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib, "import_module", libraries.failing(OSError("libcuda.so.1\nx")))
+    assert cannot_import("cudnn") == "cudnn cannot be imported (OSError: libcuda.so.1)"
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"), [(90500, None), (90400, "needs cuDNN 90500; this is 90400")]
+)
+def test_cudnn_must_know_page_tables(
+    monkeypatch: pytest.MonkeyPatch, version: int, reason: str | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", libraries.cudnn(version))  # type: ignore[misc]
+    assert cudnn_peer.too_old() == reason
+
+
+def test_a_frontend_without_cudnn_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = libraries.cudnn()
+    library.backend_version = libraries.failing(RuntimeError("Unable to find symbol"))
+    monkeypatch.setitem(sys.modules, "cudnn", library)  # type: ignore[misc]
+    reason = cudnn_peer.too_old()
+    assert reason == "the frontend finds no cuDNN (RuntimeError: Unable to find symbol)"
+
+
+def test_a_torch_that_hands_no_table_on_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert flash.lacks_block_table() is None
+
+    def older(query: Any, key: Any, value: Any, cu_seq_q: Any, cu_seq_k: Any) -> None: ...
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", older)
+    assert flash.lacks_block_table() == (
+        f"torch {torch.__version__} hands no block_table to FlashAttention"
+    )
+
+
+def test_flex_attention_needs_a_compiler_and_a_cpu_that_torch_compiles_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch._inductor import cpp_builder
+    from torch._inductor.kernel.flex import flex_cpu
+
+    flex._cannot_compile.cache_clear()
+    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", libraries.failing(RuntimeError("none")))
+    try:
+        reason = BY_NAME["flex_paged"].absent("cpu")
+        assert reason == "needs a C++ compiler (RuntimeError: none)"
+        flex._cannot_compile.cache_clear()
+        monkeypatch.setattr(flex_cpu, "check_cpu_supported", lambda: False)
+        assert BY_NAME["flex_paged"].absent("cpu") == (
+            "torch compiles it only for CPUs with AVX2, not on macOS"
+        )
+    finally:
+        flex._cannot_compile.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("flex_paged", {"page_size": 8}, "pages of powers of two from 16 on a GPU, not 8"),
+        ("flex_paged", {"page_size": 48}, "pages of powers of two from 16 on a GPU, not 48"),
+        ("flash_paged", {}, "pages of multiples of 256, not 16"),
+        ("flash_paged", MLA | {"page_size": 256}, "equal K and V heads up to 256, not 576 and 512"),
+        (
+            "flash_paged",
+            {"page_size": 256, "dtype": "float32"},
+            "float16 and bfloat16, not float32",
+        ),
+        ("flashinfer", {"dtype": "float32"}, "float16 and bfloat16, not float32"),
+        ("flashinfer", {"value_dim": 64}, "equal K and V heads, not 128 and 64"),
+        (
+            "flashinfer",
+            MLA | {"value_dim": 256},
+            r"a latent cache of one head of \(576, 512\), not 1 of \(576, 256\)",
+        ),
+        ("cudnn_paged", {"dtype": "float32"}, "float16 and bfloat16, not float32"),
+        ("cudnn_paged", {"head_dim": 100}, "heads of multiples of 8, not 100 and 128"),
+        ("pallas_paged", MLA, "equal K and V heads, not 576 and 512"),
+        ("pallas_paged", {"page_size": 24}, "pages of powers of two, not 24"),
+        (
+            "pallas_paged",
+            {"head_dim": 96, "value_dim": 96},
+            "heads of powers of two from 16, not 96",
+        ),
+    ],
+)
+def test_a_step_that_a_peer_does_not_take_is_refused_before_it_is_made(
+    name: str, changes: dict[str, Any], reason: str
+) -> None:
+    import re
+
+    said = BY_NAME[name].refuses(asked(**changes), "cuda")
+    assert said is not None
+    assert re.fullmatch(f"takes {reason}", said)
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+def test_the_step_that_most_is_said_of_is_taken_by_all(peer: Peer) -> None:
+    assert peer.refuses(asked(page_size=256), "cuda") is None
+
+
+def test_pages_of_any_size_are_taken_on_a_cpu() -> None:
+    assert BY_NAME["flex_paged"].refuses(asked(page_size=3), "cpu") is None
+    assert BY_NAME["flashinfer"].refuses(asked(page_size=1, **MLA), "cuda") is None
+
+
+def test_float8_pages_are_for_the_kernel_alone() -> None:
+    given = inputs(dtype=torch.bfloat16)
+    for pages in ("k_pages", "v_pages"):
+        given[pages] = given[pages].clamp(-9, 9).to(torch.float8_e4m3fn)
+    with pytest.raises(RefusedError, match="sdpa: takes no float8_e4m3fn pages beside a q of bf"):
+        BY_NAME["sdpa"].prepare(**given)
+    assert [peer.name for peer in PEERS if peer.takes_float8] == ["triton"]
+
+
+@pytest.mark.parametrize("peer", [BY_NAME["sdpa"], BY_NAME["flashinfer"]], ids=lambda p: p.name)
+def test_tensors_that_do_not_go_together_are_no_refusal(peer: Peer) -> None:
+    given = inputs()
+    given["page_table"][1, 2] = 99
+    with pytest.raises(LedgerError, match=r"page_table\[1, 2\] is 99; accepted: a page") as error:
+        peer.prepare(**given)
+    assert not isinstance(error.value, RefusedError)
+
+
+# --------------------------------------------------------------------------- libraries that fail
+
+
+class Failing(LibraryPeer):
+    """Fails when it prepares, or when it is first called."""
+
+    name = "failing"
+    about = "fails"
+
+    def __init__(self, when: str, error: BaseException) -> None:
+        self._when, self._error = when, error
+
+    def absent(self, device: torch.device | str) -> str | None:
+        return None
+
+    def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
+        if self._when == "prepare":
+            raise self._error
+
+        def step() -> torch.Tensor:
+            raise self._error
+
+        return step
+
+
+def test_what_a_library_cannot_do_is_its_refusal() -> None:
+    error = RuntimeError("no kernel image\nis available")
+    with pytest.raises(
+        RefusedError, match=r"^failing: cannot be prepared \(RuntimeError: no kernel image\)$"
+    ) as refused:
+        Failing("prepare", error).prepare(**inputs())
+    assert refused.value.__cause__ is error
+    with pytest.raises(
+        RefusedError, match=r"^failing: its first call failed \(RuntimeError: no kernel image\)$"
+    ):
+        Failing("call", error).prepare(**inputs())
+
+
+def test_an_interrupt_is_not_a_refusal() -> None:
+    for when in ("prepare", "call"):
+        with pytest.raises(KeyboardInterrupt):
+            Failing(when, KeyboardInterrupt()).prepare(**inputs())
+
+
+# --------------------------------------------------------------------------- memory and imports
+
+
+def test_the_memory_that_is_announced_is_the_memory_that_is_taken() -> None:
+    given = inputs((30, 40), 16)
+    case = asked(
+        dtype="float32", batch=2, kv_heads=2, head_dim=32, value_dim=32,
+        page_size=16, pages=7, max_pages=4, longest=40,
+    )  # fmt: skip
+    gathered = 2 * 4 * 16 * 2 * (32 + 32) * 4  # requests, pages, slots, heads, elements, bytes
+    assert BY_NAME["gather_sdpa"].extra_bytes(case) == gathered
+    contiguous = 2 * 40 * 2 * (32 + 32) * 4
+    assert BY_NAME["sdpa"].extra_bytes(case) == gathered + contiguous
+    assert BY_NAME["pallas_paged"].extra_bytes(case) == 7 * 16 * 2 * (32 + 32) * 4
+    assert (
+        BY_NAME["sdpa"].extra_bytes(case._replace(value_dim=8, latent=True))
+        == (gathered + contiguous) // 2
+    )
+    assert BY_NAME["triton"].extra_bytes(case) == 0
+
+    class Taken(TorchDispatchMode):
+        bytes = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            out = func(*args, **(kwargs or {}))
+            if func.overloadpacket.__name__ in ("new_empty", "clone"):
+                self.bytes += out.nbytes
+            return out
+
+    for name in ("sdpa", "gather_sdpa"):
+        with Taken() as taken:
+            BY_NAME[name].prepare(**given)
+        assert taken.bytes == BY_NAME[name].extra_bytes(case)
+
+
+def test_asking_for_the_peers_imports_no_library() -> None:
+    code = (
+        "import sys; from kvledger.attention.peers import PEERS; "
+        "print([p.absent('cpu') for p in PEERS if p.name != 'flex_paged'][1]); "
+        "heavy = {'jax', 'flashinfer', 'cudnn', 'triton', 'numba', 'joblib'}; "
+        "print(heavy & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["None", "set()"]
