@@ -1,0 +1,572 @@
+"""What the chapter on measured attention says: of made records whose answers are known."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from attention_records import (
+    CPU_PEERS,
+    GPU_PEERS,
+    LLAMA3,
+    PAGE_SIZES,
+    MadePeer,
+    made_case,
+    made_record,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+import kvledger as kv
+from kvledger import published
+from kvledger.attention.record import Absence, Record, Timing
+from kvledger.book import (
+    attention_bars,
+    attention_costs,
+    attention_drawings,
+    attention_example,
+    attention_host,
+    attention_others,
+    attention_report,
+    contracts,
+    figure,
+)
+from kvledger.datafiles import data_file
+
+SHARP = 1e-6
+TRACES = {"azure_conv_2023": kv.load_lengths("azure_conv_2023")}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path))
+    monkeypatch.setattr(contracts, "_shown", {})
+    monkeypatch.setattr(contracts, "_emit", lambda *args: None)
+    for dpi in ("NOTEBOOK_DPI", "DOWNLOAD_DPI"):  # what is checked does not depend on it
+        monkeypatch.setattr(contracts, dpi, 24)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    plt.close("all")
+
+
+def of(record: Record, **changes: object) -> Record:
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def named(record: Record, name: str) -> Record:
+    return of(record, device=replace(record.device, name=name))
+
+
+def only(record: Record, keep: Callable[[Timing], bool]) -> Record:
+    return of(record, timings=tuple(t for t in record.timings if keep(t)))
+
+
+# --------------------------------------------------------------------------- sentences
+
+
+def test_the_first_words_say_which_device_there_is() -> None:
+    assert "No record has been taken" in attention_report.state(None)
+    cpu = attention_report.state(made_record("cpu"))
+    assert cpu.startswith("No record from a GPU has been taken.")
+    assert "Test device, a CPU, 2 cores, 2026-01-02" in cpu
+    gpu = attention_report.state(named(made_record("cuda"), "NVIDIA H200"))
+    assert gpu == "Measured on one GPU: NVIDIA H200, 2026-01-02."
+
+
+def test_the_result_is_the_ratio_at_two_page_sizes() -> None:
+    record = made_record("cuda", noise=SHARP)
+    text = attention_report.result(record)
+    made = GPU_PEERS["triton"]
+    # The contiguous layout has a page for each request, which the formula charges nothing.
+    assert f"{1 + made.c_random / 16:.2f} times as long with pages of 16" in text
+    assert f"{1 + made.c_random:.2f} times as long with pages of 1," in text
+    assert text.endswith("as on contiguous memory.")
+    assert attention_report.baseline_label(record) == "itself"
+
+
+def test_a_cpu_record_is_held_against_sdpa() -> None:
+    record = made_record("cpu", noise=SHARP)
+    made, base = CPU_PEERS["flex_paged"], CPU_PEERS["sdpa"]
+    ratio = base.share / made.share * (1 + made.c_random / 16)
+    assert attention_report.result(record) == (
+        f"There, FlexAttention took {ratio:.2f} times as long with pages of 16, placed at random, "
+        "as SDPA on contiguous memory."
+    )
+
+
+@pytest.mark.parametrize(
+    ("peers", "chosen"),
+    [
+        (GPU_PEERS, "triton"),
+        (CPU_PEERS, "flex_paged"),
+        ({"sdpa": CPU_PEERS["sdpa"], "gather_sdpa": CPU_PEERS["gather_sdpa"]}, "gather_sdpa"),
+        ({"sdpa": CPU_PEERS["sdpa"]}, None),
+        (
+            {
+                "flex_paged": MadePeer(0.5, page_sizes=(16, 32)),
+                "another": MadePeer(0.5, page_sizes=(16, 32)),
+            },
+            "flex_paged",
+        ),
+        ({"flex_paged": MadePeer(0.5, page_sizes=(16,)), "another": MadePeer(0.5)}, "another"),
+    ],
+)
+def test_the_peer_in_view(peers: dict[str, MadePeer], chosen: str | None) -> None:
+    assert attention_report.peer_in_view(made_record("cpu", peers=peers)) == chosen
+
+
+def test_a_row_of_one_head_is_as_long_as_its_elements() -> None:
+    record = made_record()
+    assert attention_report.row_bytes(record) == str(128 * 2)
+    latent = of(record, cases=(record.cases[2], *record.cases[:2]))
+    assert attention_report.row_bytes(latent) == str(576 * 2)
+
+
+# --------------------------------------------------------------------------- frames
+
+
+def test_the_sweep_holds_every_timing_of_the_main_case_once() -> None:
+    record = made_record("cuda")
+    frame = attention_report.main_sweep(record)
+    timed = [t for t in record.timings if t.case == record.main_case.id]
+    keys = {(t.peer, t.layout, t.page_size) for t in timed}
+    got = frame[["peer", "layout", "page_size"]].itertuples(index=False, name=None)
+    assert sorted(got) == sorted(keys)
+    for t in timed:
+        base = record.baseline(t)
+        assert base is not None
+        row = frame.set_index(["peer", "layout", "page_size"]).loc[(t.peer, t.layout, t.page_size)]
+        assert row["ratio"] == pytest.approx(np.median(np.divide(t.seconds, base.seconds)))
+        assert row["share"] == pytest.approx(attention_report.share(record, t))
+        assert row["baseline"] == ("triton" if t.peer == "triton" else "sdpa")
+
+
+def test_shares_are_of_the_copy() -> None:
+    record = made_record("cuda", noise=SHARP)
+    flat = next(t for t in record.timings if t.peer == "sdpa" and t.layout == "contiguous")
+    assert attention_report.share(record, flat) == pytest.approx(GPU_PEERS["sdpa"].share, rel=1e-3)
+
+
+def test_losses_part_the_time_without_a_rest() -> None:
+    record = made_record("cuda", noise=SHARP)
+    made = GPU_PEERS["triton"]
+    frame = attention_bars.losses(record).set_index("page size").astype(float)
+    for size in PAGE_SIZES:
+        row = frame.loc[size]
+        order = 1 + made.c_in_order / size
+        assert row["in order against contiguous"] == pytest.approx(order, rel=1e-4)
+        places = (1 + made.c_random / size) / order
+        assert row["at random against in order"] == pytest.approx(places, rel=1e-4)
+        left = row["contiguous share"] / row["in order against contiguous"]
+        left /= row["at random against in order"]
+        # The table's own bytes are the only rest.
+        assert row["share at random"] == pytest.approx(left, rel=2e-3)
+
+
+def test_every_case_has_its_row_and_its_cost() -> None:
+    record = made_record("cuda", noise=SHARP)
+    frame = attention_costs.cases(record)
+    assert len(frame) == len(record.cases)
+    assert frame["c"].tolist() == ["0.120 (0.120 to 0.120)"] * len(frame)
+    assert frame["tokens each"].iloc[-1] == "as in Azure chat"
+    few = only(record, lambda t: t.page_size in (1, 16) or t.layout == "contiguous")
+    assert attention_costs.cases(few)["c"].isna().all()
+
+
+def test_absences_of_one_reason_stand_in_one_row() -> None:
+    record = made_record("cuda")
+    main = record.main_case.id
+    absent = [Absence("flex_paged", main, p, f"takes pages from 16, not {p}") for p in (1, 2, 8)]
+    absent += [Absence("flashinfer", None, None, "flashinfer cannot be\nimported")]
+    absent += [Absence("cudnn_paged", c.id, None, "no time was left") for c in record.cases]
+    frame = attention_report.absences(of(record, absent=tuple(absent)))
+    assert frame.to_numpy().tolist() == [
+        ["FlexAttention", f"pages of 1, 2, 8 in {main}", "takes pages from 16"],
+        ["FlashInfer", "anything", "flashinfer cannot be imported"],
+        ["cuDNN", "5 cases", "no time was left"],
+    ]
+
+
+def test_host_work_is_of_a_step_or_of_a_prompt_token() -> None:
+    record = made_record("cuda", noise=SHARP)
+    frame = attention_host.work(record).set_index(["what", "page_size"])
+    held, requests = 256 * 1024, 256
+    anew = frame.loc[("page table made anew", 16)]
+    assert anew["us"] == pytest.approx(1e6 * (2e-5 + 3e-9 * held / 16), rel=1e-4)
+    assert (anew["each"], anew["requests"], anew["tokens"]) == ("step", requests, held)
+    lists = frame.loc[("pages into lists", 16)]
+    a_step = requests * (6e-8 / 16 + 4e-8)
+    assert lists["us"] == pytest.approx(1e6 * a_step, rel=1e-4)
+    assert lists["tokens"] == held
+    hashing = frame.loc[("hashing, packed", 1)]
+    assert hashing["us"] == pytest.approx(1e6 * (4e-7 + 2e-8), rel=1e-4)
+    assert hashing["each"] == "prompt token"
+    assert attention_host.requests(record) == "256 requests that hold 262,144 tokens"
+    assert attention_host.microseconds(record, "build_page_table", 3) == "not measured"
+
+
+# --------------------------------------------------------------------------- bars
+
+
+def barred(kernel: MadePeer, name: str = "NVIDIA H200", **others: MadePeer) -> pd.DataFrame:
+    peers = {"triton": kernel, "sdpa": MadePeer(0.9, page_sizes=(), own_contiguous=True), **others}
+    case = made_case(LLAMA3, 64, 8192)
+    record = made_record("cuda", name=name, peers=peers, cases=[case], noise=SHARP)
+    return attention_bars.bars(record).set_index("bar")
+
+
+def test_a_kernel_that_reaches_its_bars_has_met_them() -> None:
+    frame = barred(MadePeer(0.95, 0.10, 0.05, own_contiguous=True))
+    assert frame["verdict"].tolist() == ["met", "met", "met"]
+    reached = [str(text) for text in frame["reached"]]
+    assert reached[0].startswith(f"{0.95 / (1 + 0.1 / 16):.1%} (")
+    assert reached[1].startswith(f"{0.9 / 0.95 * (1 + 0.1 / 16):.2f} times (")
+    assert reached[2].startswith("1.10 times (")
+    assert set(frame["where"]) == {
+        "pages of 16, at random",
+        "pages of 16, at random, against SDPA on contiguous memory",
+        "pages of 1, at random",
+    }
+
+
+def test_a_kernel_that_falls_short_is_told_by_how_much() -> None:
+    frame = barred(
+        MadePeer(0.85, 0.30, 0.05, own_contiguous=True), flashinfer=MadePeer(0.95, 0.0, 0.0)
+    )
+    share, peers, one = (str(text) for text in frame["verdict"])
+    assert share == f"missed by {100 * (0.9 - 0.85 / (1 + 0.3 / 16)):.1f} points"
+    assert peers == f"missed by {0.95 / 0.85 * (1 + 0.3 / 16) - 1:.1%}"
+    assert one == f"missed by {1.3 / 1.15 - 1:.1%}"
+    assert "against FlashInfer" in str(frame["where"].iloc[1])
+
+
+def test_the_worst_placement_counts() -> None:
+    frame = barred(MadePeer(0.95, 0.05, 0.40, own_contiguous=True))
+    assert frame["where"].iloc[2] == "pages of 1, in order"
+    assert str(frame["verdict"].iloc[2]).startswith("missed")
+
+
+def test_bars_are_for_one_device_and_one_kernel() -> None:
+    kernel = MadePeer(0.95, 0.10, 0.05, own_contiguous=True)
+    other = barred(kernel, name="NVIDIA A100")["verdict"]
+    assert other.tolist() == ["met, but the bar is for an H200"] * 3
+    for record in (None, made_record("cpu")):
+        frame = attention_bars.bars(record)
+        assert set(frame["verdict"]) == {"not measured on a GPU yet"}
+        assert frame["reached"].isna().all()
+    without = only(made_record("cuda"), lambda t: t.peer != "triton")
+    assert set(attention_bars.bars(without)["verdict"]) == {"not in this record"}
+
+
+# --------------------------------------------------------------------------- costs
+
+
+def test_points_lie_on_the_line_of_the_formula() -> None:
+    record = made_record("cuda", noise=SHARP)
+    frame = attention_costs.points(record)
+    assert len(frame) == 2 * len(PAGE_SIZES)
+    assert frame["off"].astype(float).abs().max() < 1e-4
+    for layout, c in (("random", 0.12), ("in_order", 0.07)):
+        assert float(frame.loc[frame["layout"] == layout, "c"].iloc[0]) == pytest.approx(
+            c, rel=1e-3
+        )
+
+
+def test_costs_are_put_among_the_exact_costs_of_a_trace() -> None:
+    record = made_record("cuda", noise=SHARP)
+    row = attention_costs.best_sizes(record, TRACES, 16).iloc[0]
+    total = TRACES["azure_conv_2023"].total
+    exact = kv.c_for_page_size(total, 16, PAGE_SIZES)
+    assert exact is not None
+    assert (row.iloc[1], row.iloc[2]) == (exact.c_from, float(exact.c_to))
+    assert exact.c_from < Fraction("0.12") < exact.c_to
+    assert row.iloc[3:].tolist() == [16, 16, 16]
+
+
+def test_a_cost_below_nothing_counts_as_nothing() -> None:
+    peers = {"triton": MadePeer(0.9, -0.05, -0.05, own_contiguous=True)}
+    row = attention_costs.best_sizes(made_record("cuda", peers=peers), TRACES, 16).iloc[0]
+    assert row.iloc[3:].tolist() == [1, 1, 1]
+
+
+@given(st.sampled_from(list(pairwise(PAGE_SIZES))))
+def test_two_page_sizes_cost_the_same_at_their_even_cost(pair: tuple[int, int]) -> None:
+    total = TRACES["azure_conv_2023"].total
+    even = attention_costs.even_c(TRACES["azure_conv_2023"], *pair)
+    small, large = (kv.cost(total, size, even) for size in pair)
+    assert small == large
+    assert kv.best_page_size(total, even * 2, pair).page_size == pair[1]
+    assert kv.best_page_size(total, even / 2, pair).page_size == pair[0]
+
+
+def test_a_step_is_open_unless_its_whole_interval_is_on_one_side() -> None:
+    record = made_record("cuda", noise=0.004)
+    frame = attention_costs.steps(record, TRACES).set_index("pages of")
+    seen = set()
+    for pages, row in frame.iterrows():
+        smaller, larger = map(int, str(pages).split(" or "))
+        need = attention_costs.even_c(TRACES["azure_conv_2023"], smaller, larger)
+        ends = re.findall(r"-?\d+\.\d+", row["c"].replace("\N{MINUS SIGN}", "-"))
+        low, high = float(ends[1]), float(ends[2])
+        expected = "larger" if low > need else "smaller" if high < need else "open"
+        assert row["Azure chat"] == f"{expected}: {float(need):.4f}"
+        seen.add(expected)
+    assert seen == {"larger", "smaller", "open"}
+
+
+def test_times_that_are_on_no_line_are_said_to_be_on_none() -> None:
+    record = made_record("cuda")
+    bent = tuple(
+        replace(t, seconds=tuple(1.5 * s for s in t.seconds))
+        if t.peer == "triton" and t.page_size < 16
+        else t
+        for t in record.timings
+    )
+    broken = of(record, timings=bent)
+    assert attention_costs.verdict(record).startswith("The line describes the times: ")
+    assert attention_costs.verdict(broken).startswith("The line does not describe the times: ")
+    assert attention_costs.interval(attention_costs.fitted(broken)).endswith(
+        "though the times are not on a line"
+    )
+    fits = attention_costs.fits(broken).set_index(["peer", "pages placed"])
+    assert fits.loc[("this kernel", "at random"), "a line"] == "no"
+    assert fits.loc[("FlashInfer", "at random"), "a line"] == "yes"
+
+
+def test_a_sweep_too_short_for_a_line_says_so() -> None:
+    record = only(made_record("cpu"), lambda t: t.page_size in (16, 32, 2048))
+    assert attention_costs.fitted(record) is None
+    assert "open" in attention_costs.verdict(record)
+    fits = attention_costs.fits(record)
+    assert fits["c"].isna().all()
+    assert (fits["a line"] == "too few page sizes").all()
+
+
+# --------------------------------------------------------------------------- published
+
+
+def test_published_costs_are_as_printed() -> None:
+    frame = published.cost_numbers().set_index("id")
+    assert frame.loc["kernel.paper", ["times_low", "times_high"]].tolist() == [
+        Fraction(6, 5),
+        Fraction(63, 50),
+    ]
+    assert frame.loc["decode.early_vllm", "times_high"] == Fraction(14, 5)
+    assert frame.loc["decode.fa4.p1", "times_low"] == Fraction(9906, 2147)
+    assert frame.loc["decode.fa4.p128", "times_high"] == 1
+    assert frame.loc["host.before", "high"] == Decimal(30)
+    assert frame["times_high"].notna().sum() == 8
+    assert frame.index.is_unique
+    with data_file("published_costs.csv").open(encoding="utf-8", newline="") as file:
+        assert [row[0] for row in csv.reader(file)][1:] == frame.index.tolist()
+
+
+def test_every_published_cost_has_its_source_in_the_references() -> None:
+    root = Path(__file__).resolve().parent.parent
+    keys = set(re.findall(r"@\w+\{(\w+),", (root / "chapters/references.bib").read_text("utf-8")))
+    cited = set(published.cost_numbers()["citation"])
+    assert cited <= keys
+    assert cited == set(attention_others.SOURCES)
+
+
+def test_the_paper_has_one_value_in_both_tables() -> None:
+    costs = published.cost_numbers().set_index("id")
+    paper = published.paper_numbers().set_index("claim")["published"]
+    pairs = {
+        ("kernel.paper", "low"): "kernel.latency_overhead_low",
+        ("kernel.paper", "high"): "kernel.latency_overhead_high",
+        ("block_size.sharegpt", "low"): "block_size.sharegpt.best_low",
+        ("block_size.sharegpt", "high"): "block_size.sharegpt.best_high",
+        ("block_size.alpaca", "low"): "block_size.alpaca.best_low",
+        ("block_size.alpaca", "high"): "block_size.alpaca.best_high",
+    }
+    for (row, column), claim in pairs.items():
+        assert costs.loc[row, column] == Decimal(paper[claim])
+
+
+def test_measured_and_published_are_never_one_kind() -> None:
+    alone = attention_others.beside(None)
+    assert set(alone["kind"]) == {"published"}
+    record = made_record("cuda")
+    frame = attention_others.beside(record)
+    theirs, ours = (frame[frame["kind"] == kind] for kind in ("published", "measured"))
+    assert theirs["source"].isin(list(attention_others.SOURCES.values())).all()
+    assert set(ours["source"]) == {record.label}
+    assert ours["label"].tolist()[:3] == [f"this kernel: pages of {p}" for p in (1, 16, 128)]
+    assert (ours["low"].astype(float) <= ours["high"].astype(float)).all()
+    pd.testing.assert_frame_equal(theirs.reset_index(drop=True), alone)
+
+
+def test_published_words_say_whether_a_bound_is_a_bound() -> None:
+    printed = attention_others.table()["published"].tolist()
+    assert {"20 to 26% longer", "up to 42% longer", "under 5% longer", "9.906 ms"} <= set(printed)
+    assert {"30% of a decode iteration", "up to 10% of a decode iteration"} <= set(printed)
+
+
+# --------------------------------------------------------------------------- by hand
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(1, 20), st.integers(0, 99))
+def test_the_small_table_holds_each_token_and_each_page_once(
+    lengths: list[int], size: int, seed: int
+) -> None:
+    frame = attention_example.small_table(lengths, size, seed)
+    ledger = kv.paged(lengths, size)
+    assert len(frame) == ledger.pages
+    assert frame["tokens"].sum() == ledger.logical_tokens
+    assert sorted(frame["entry"]) == list(range(ledger.pages))
+    assert (size * len(frame) - frame["tokens"].sum()) == ledger.tail_slack_slots
+    reads = attention_example.table_reads(lengths, [size]).iloc[0]
+    assert reads["tokens an entry"] == Fraction(ledger.logical_tokens, ledger.pages)
+
+
+# --------------------------------------------------------------------------- drawings
+
+
+def words(fig: Figure) -> list[str]:
+    fig.draw_without_rendering()
+    texts = [t for t in fig.findobj(Text) if isinstance(t, Text)]
+    return [t.get_text() for t in texts if t.get_visible() and t.get_text().strip()]
+
+
+LONG = "A processor with a very long name indeed, of a maker that likes them so, at 2.40 GHz, x 2"
+
+RECORDS: dict[str, Callable[[], Record | None]] = {
+    "none": lambda: None,
+    "gpu": lambda: made_record("cuda"),
+    "cpu": lambda: made_record("cpu"),
+    "a long name": lambda: named(made_record("cpu"), LONG),
+    "every peer": lambda: made_record(
+        "cuda", peers={**GPU_PEERS, "cudnn_paged": MadePeer(0.96), "pallas_paged": MadePeer(0.5)}
+    ),
+    "one more": lambda: made_record("cuda", peers={**GPU_PEERS, "of_tomorrow": MadePeer(0.99)}),
+    "contiguous alone": lambda: made_record("cpu", peers={"sdpa": CPU_PEERS["sdpa"]}),
+    "two sizes": lambda: only(made_record("cpu"), lambda t: t.page_size in (16, 32, 2048)),
+    "no host": lambda: of(made_record("cuda"), host=()),
+    "no baseline": lambda: made_record("cpu", peers={"flex_paged": CPU_PEERS["flex_paged"]}),
+    "very slow": lambda: made_record(
+        "cpu", peers={**CPU_PEERS, "flex_paged": MadePeer(0.001, 9.0)}
+    ),
+    "noisy": lambda: made_record("cpu", noise=0.3),
+}
+
+SENTENCES = (
+    attention_report.state,
+    attention_report.result,
+    attention_report.device,
+    attention_report.source,
+    attention_report.baseline_label,
+    attention_report.in_view,
+    attention_report.main_case,
+    attention_report.row_bytes,
+    attention_host.requests,
+    attention_costs.verdict,
+)
+FRAMES = (
+    attention_report.settings,
+    attention_report.main_sweep,
+    attention_report.absences,
+    attention_bars.bars,
+    attention_bars.losses,
+    attention_costs.cases,
+    attention_costs.points,
+    attention_costs.fits,
+    attention_host.work,
+    attention_others.beside,
+)
+
+
+def drawn(record: Record | None) -> dict[str, tuple[Figure, pd.DataFrame]]:
+    sweep, points = attention_report.main_sweep(record), attention_costs.points(record)
+    work, beside = attention_host.work(record), attention_others.beside(record)
+    small = attention_example.small_table([5, 9, 17], 4)
+    title = attention_report.titled("What a figure shows", record)
+    return {
+        "fig-table": (attention_drawings.page_table(small, title="t"), small),
+        "fig-latency": (attention_drawings.latency(sweep, title=title), sweep),
+        "fig-bandwidth": (
+            attention_drawings.bandwidth(sweep, title=title, bar=0.9, bar_words="bar"),
+            sweep,
+        ),
+        "fig-line": (attention_drawings.line(points, title=title), points),
+        "fig-host": (attention_drawings.host(work, title=title), work),
+        "fig-published": (attention_drawings.beside_published(beside, title="t"), beside),
+    }
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_any_record_can_be_told_and_drawn(kind: str) -> None:
+    record = RECORDS[kind]()
+    for sentence in SENTENCES:
+        text = sentence(record)
+        assert text
+        assert text == " ".join(text.split())
+        assert "nan" not in re.findall(r"\w+", text)
+    for frame_of in FRAMES:
+        frame = frame_of(record)
+        assert len(frame)
+        assert frame.iloc[:, 0].notna().all()
+        floats = [v for v in frame.to_numpy().ravel() if isinstance(v, float)]
+        assert np.isfinite(floats).all()
+    assert len(attention_costs.steps(record, TRACES))
+    assert len(attention_costs.best_sizes(record, TRACES, 16))
+    # figure() refuses what runs out of the page, lies on the footer or has no dark twin.
+    for id, (fig, data) in drawn(record).items():
+        figure(id, fig, data, "A sentence that says what is drawn, long enough to be one.")
+
+
+def test_an_empty_figure_says_so() -> None:
+    for id, (fig, _) in drawn(None).items():
+        if id not in ("fig-table", "fig-published"):
+            assert "not measured" in words(fig)
+
+
+def test_figures_say_what_their_frames_hold() -> None:
+    record = made_record("cuda", noise=SHARP)
+    figures = {id: words(fig) for id, (fig, _) in drawn(record).items()}
+    peers = {
+        "this kernel\nagainst itself",
+        "FlashInfer\nagainst SDPA",
+        "FlexAttention\nagainst SDPA",
+    }
+    assert peers <= set(figures["fig-latency"])
+    assert {"this kernel", "SDPA, contiguous", "bar"} <= set(figures["fig-bandwidth"])
+    assert any(
+        text.startswith("at random: c = 0.120 (0.120 to 0.120)") for text in figures["fig-line"]
+    )
+    assert {"up to 1.42", "1.20 to 1.26", "4.61"} <= set(figures["fig-published"])
+    assert "1.12" in figures["fig-published"]
+    assert f"measured here: {record.label}" in figures["fig-published"]
+    for id in ("fig-latency", "fig-bandwidth", "fig-line", "fig-host"):
+        assert any("Test device, a GPU, 2026-01-02" in text for text in figures[id])
+
+
+def test_the_bar_is_drawn_where_the_kernel_was_timed_and_nowhere_else() -> None:
+    assert "bar" in words(drawn(made_record("cuda"))["fig-bandwidth"][0])
+    assert "bar" not in words(drawn(made_record("cpu"))["fig-bandwidth"][0])
+
+
+def test_every_panel_of_the_latency_figure_shows_contiguous() -> None:
+    fig, _ = drawn(RECORDS["every peer"]())["fig-latency"]
+    fig.draw_without_rendering()
+    panels = [ax for ax in fig.axes if ax.get_title(loc="left")]
+    assert len(panels) == 6
+    for ax in panels:
+        low, high = ax.get_ylim()
+        assert low < 1 < high
+        assert math.isclose(ax.get_xlim()[0], fig.axes[0].get_xlim()[0])
