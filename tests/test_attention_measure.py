@@ -577,6 +577,28 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert machine.free_bytes(CPU) > 150_000
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23 2025",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
+    ],
+)
+def test_the_drivers_version_is_read(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version").write_text(f"{text}\nGCC version: gcc 11.4.0\n")
+    monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
+    assert machine._driver() == "570.86.15"
+    monkeypatch.setattr(machine, "_DRIVER", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine._driver() is None
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 1.2.3\necho 1.2.3\n")
+    tool.chmod(0o755)
+    assert machine._driver() == "1.2.3"
+
+
 def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert machine.pick_device(None).type == "cpu"
@@ -749,7 +771,7 @@ def test_a_peer_for_equal_lengths_is_checked_on_equal_lengths(
 
 
 def test_a_run_without_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DoesNotFitError, match="no time for any peer; accepted: a longer --time-l"):
+    with pytest.raises(DoesNotFitError, match="left out: the time limit; accepted: a longer"):
         take_record(small_settings(time_limit_s=1e-9))
 
 
@@ -767,7 +789,16 @@ def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.Mo
     assert {a.case for a in left_out} == {
         "small-latent.b3.azure_conv_2023", "small-1.b1.c300"
     }  # fmt: skip
-    assert left_out[0].reason == "small-latent.b3.azure_conv_2023: no time"
+    assert left_out[0].reason == "no time"
+
+
+def test_a_pool_that_takes_too_long_to_fill_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = run_module.Run(CPU, [Made()], least_bytes=1, repetitions=5, least=5)
+    made._filling_s_per_byte = 1.0
+    monkeypatch.setattr(run_module, "Pool", None)
+    with pytest.raises(DoesNotFitError) as refused:
+        made.sweep(small_sweeps()[0], run_module.time.monotonic() + 60)
+    assert refused.value.reason == "small-1.b2.c256: left out: the time limit"
 
 
 def test_a_case_that_the_cache_could_hold_is_not_measured() -> None:

@@ -42,7 +42,17 @@ _PACKAGES = (
 
 
 class DoesNotFitError(LedgerError):
-    """A case that this device has no room or no time for: another one may still be measured."""
+    """A case that this device has no room or no time for: another one may still be measured.
+
+    Attributes
+    ----------
+    reason : str
+        Why, without what would be accepted.
+    """
+
+    @property
+    def reason(self) -> str:  # noqa: D102
+        return str(self).split("; accepted")[0]
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -231,8 +241,16 @@ def _left_in_cgroup() -> list[int]:
 
 
 def _driver() -> str | None:
+    """Return the version of the GPU's driver, as the kernel or the driver's own tool says it."""
     try:
         found = re.search(r"Kernel Module(?:\s+for \S+)?\s+([\d.]+)", _DRIVER.read_text())
     except OSError:
+        found = None
+    if found:
+        return found[1]
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return found[1] if found else None
+    return done.stdout.split("\n")[0].strip() or None

@@ -163,7 +163,7 @@ def take_record(
             except DoesNotFitError as reason:
                 if not measured:
                     raise
-                run.skip(sweep, str(reason).split("; accepted")[0])
+                run.skip(sweep, reason.reason)
                 continue
             if not measured:  # the copy is timed with the main case, and its memory given back
                 beside.clear()

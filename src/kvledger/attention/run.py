@@ -84,6 +84,7 @@ class Run:
         # What preparing and checking took last, by peer, and whether for sizes that are new to it,
         # which it may have to compile for: the best guess for the next time.
         self._preparing_s: dict[tuple[str, bool], float] = {}
+        self._filling_s_per_byte = 0.0
 
     def sweep(self, sweep: Sweep, deadline: float, extra: Sequence[Timed] = ()) -> list[Timing]:
         """Check and time one sweep.
@@ -122,8 +123,13 @@ class Run:
         extra: Sequence[Timed],
     ) -> list[Timing]:
         self._check_room(case, placements)
-        self.say(f"{case.id}: filling {case.kv_bytes / 2**30:.2f} GiB")
+        n_bytes, start = pool_bytes(case, placements), time.monotonic()
+        if start + 2 * n_bytes * self._filling_s_per_byte > deadline:
+            raise DoesNotFitError(f"{case.id}: {_NO_TIME}; accepted: a longer --time-limit")
+        self.say(f"{case.id}: filling {n_bytes / 2**30:.2f} GiB")
         pool = Pool(case, placements, self.device, self.seed)
+        self._stopwatch.wait()
+        self._filling_s_per_byte = (time.monotonic() - start) / n_bytes
         for other in extra:
             pilot(other, self._stopwatch)
         prepared = self._prepare_all(pool, placements, deadline, extra)
@@ -158,7 +164,9 @@ class Run:
     def skip(self, sweep: Sweep, reason: str) -> None:
         """Note that nothing of a sweep was measured."""
         for peer in self._usable:
-            self._leave_out(peer.name, sweep.case.id, None, reason)
+            self._leave_out(
+                peer.name, sweep.case.id, None, reason.removeprefix(f"{sweep.case.id}: ")
+            )
 
     # ----------------------------------------------------------------------- preparing
 
