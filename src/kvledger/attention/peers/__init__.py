@@ -6,7 +6,8 @@
 :func:`~kvledger.attention.reference.paged_decode_reference` before it is timed.
 """
 
-from kvledger.attention.peers.base import Case, Peer, RefusedError, Step
+from kvledger.attention.peers.base import Peer, RefusedError, Step
+from kvledger.attention.peers.case import Case
 from kvledger.attention.peers.cudnn import CudnnPaged
 from kvledger.attention.peers.dense import GatherSdpa, Sdpa
 from kvledger.attention.peers.flash import FlashInfer, FlashPaged

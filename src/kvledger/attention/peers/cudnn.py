@@ -8,17 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvledger.attention.peers.base import (
-    Asked,
-    Case,
-    LibraryPeer,
-    Step,
-    Tensors,
-    cannot_import,
-    first_line,
-    needs_dtype,
-    needs_gpu,
-)
+from kvledger.attention.peers.base import LibraryPeer, Step, Tensors
+from kvledger.attention.peers.case import Asked, Case
+from kvledger.attention.peers.reasons import cannot_import, first_line, needs_dtype, needs_gpu
 from kvledger.attention.peers.tables import filled_table
 
 #: The first cuDNN with page tables.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kvledger.attention.peers.base import Asked, Case, Peer, Step, Tensors, dense_bytes
+from kvledger.attention.peers.base import Peer, Step, Tensors
+from kvledger.attention.peers.case import Asked, Case, dense_bytes
 from kvledger.attention.peers.tables import filled_table
 
 

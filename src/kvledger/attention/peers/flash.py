@@ -9,16 +9,9 @@ from typing import Any
 
 import torch
 
-from kvledger.attention.peers.base import (
-    Asked,
-    Case,
-    LibraryPeer,
-    Step,
-    Tensors,
-    cannot_import,
-    needs_dtype,
-    needs_gpu,
-)
+from kvledger.attention.peers.base import LibraryPeer, Step, Tensors
+from kvledger.attention.peers.case import Asked, Case
+from kvledger.attention.peers.reasons import cannot_import, needs_dtype, needs_gpu
 from kvledger.attention.peers.tables import csr, filled_table
 
 _HALVES = ("float16", "bfloat16")

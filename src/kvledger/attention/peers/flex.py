@@ -8,17 +8,9 @@ from typing import Any
 
 import torch
 
-from kvledger.attention.peers.base import (
-    Asked,
-    Case,
-    LibraryPeer,
-    RefusedError,
-    Step,
-    Tensors,
-    cannot_import,
-    first_line,
-    needs_gpu,
-)
+from kvledger.attention.peers.base import LibraryPeer, RefusedError, Step, Tensors
+from kvledger.attention.peers.case import Asked, Case
+from kvledger.attention.peers.reasons import cannot_import, first_line, needs_gpu
 from kvledger.attention.peers.tables import filled_table, physical_to_logical
 
 _MODULE = "torch.nn.attention.experimental._paged_attention"

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from kvledger.attention.peers.base import (
-    Asked,
-    Peer,
-    RefusedError,
-    Step,
-    Tensors,
-    cannot_import,
-    needs_gpu,
-)
+from kvledger.attention.peers.base import Peer, RefusedError, Step, Tensors
+from kvledger.attention.peers.case import Asked
+from kvledger.attention.peers.reasons import cannot_import, needs_gpu
 from kvledger.errors import LedgerError
 
 

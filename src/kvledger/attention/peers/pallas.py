@@ -10,17 +10,9 @@ from typing import Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from kvledger.attention.peers.base import (
-    Asked,
-    Case,
-    LibraryPeer,
-    Step,
-    Tensors,
-    cannot_import,
-    dense_bytes,
-    needs_dtype,
-    needs_gpu,
-)
+from kvledger.attention.peers.base import LibraryPeer, Step, Tensors
+from kvledger.attention.peers.case import Asked, Case, dense_bytes
+from kvledger.attention.peers.reasons import cannot_import, needs_dtype, needs_gpu
 from kvledger.attention.peers.tables import filled_table
 
 _MODULE = "jax.experimental.pallas.ops.gpu.paged_attention"
