@@ -86,9 +86,9 @@ def page_table(frame: pd.DataFrame, *, title: str) -> Figure:
                 1.5,
                 1.1,
                 boxstyle="round,pad=0,rounding_size=0.15",
-                facecolor=PURPLE,
-                edgecolor=INK.paper,
-                linewidth=0.5,
+                facecolor=INK.paper,
+                edgecolor=PURPLE,
+                linewidth=1.6,
             )
         )
         ax.text(
