@@ -34,6 +34,7 @@ from kvledger.attention.plan import (
     CACHE_MULTIPLE,
     HOST_PROMPT_TOKENS,
     HOST_STEPS,
+    HOST_WEIGHT,
     MIN_REPETITIONS,
     PAGE_SIZES,
     QUICK_REPETITIONS,
@@ -155,7 +156,7 @@ def take_record(
     del call
     with torch.no_grad():
         for index, sweep in enumerate(sweeps):
-            weights = sum(each.weight for each in sweeps[index:])
+            weights = sum(each.weight for each in sweeps[index:]) + (0 if host else HOST_WEIGHT)
             now = time.monotonic()
             until = now + max(0.0, deadline - now) * sweep.weight / weights
             try:
@@ -168,7 +169,7 @@ def take_record(
             if not measured:  # the copy is timed with the main case, and its memory given back
                 beside.clear()
                 copies.call = _nothing
-                host = _host(settings, page_sizes, deadline, say)
+                host = _host(settings, sorted(sweep.page_sizes), deadline, say)
             measured.append(sweep)
     return Record(
         schema=1,
@@ -239,7 +240,7 @@ def _peers(names: tuple[str, ...] | None) -> tuple[list[Peer], list[Absence]]:
 
 
 def _host(
-    settings: Settings, page_sizes: tuple[int, ...], deadline: float, say: Callable[[str], None]
+    settings: Settings, page_sizes: Sequence[int], deadline: float, say: Callable[[str], None]
 ) -> list[HostTiming]:
     return measure_host(
         page_sizes,

@@ -40,6 +40,8 @@ MIN_REPETITIONS = 5
 HOST_TRACE, HOST_REQUESTS = "azure_conv_2023", 256
 HOST_STEPS = 64
 HOST_PROMPT_TOKENS = 2**15
+#: Its share of the time, beside the weights of sweeps.
+HOST_WEIGHT = 1.2
 
 
 @dataclass(frozen=True)
