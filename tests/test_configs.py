@@ -6,6 +6,7 @@ import copy
 import csv
 import json
 import re
+import runpy
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -194,6 +195,12 @@ def test_windows_hold_what_the_next_token_needs_as_transformers_does(
         after = min(tokens, group.window - 1) if group.window else tokens
         assert (group.window, after) in held
         assert group.tokens_kept(tokens) == min(tokens, group.window or tokens)
+
+
+def test_the_record_is_of_the_cases_that_its_script_makes() -> None:
+    script = runpy.run_path(str(FOLDER / "record_transformers.py"))
+    assert {name: row["config"] for name, row in CASES.items()} == script["cases"]()
+    assert RECORDED["head"]["transformers"] == script["VERSION"]
 
 
 def test_every_architecture_of_transformers_was_run() -> None:
