@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # The names again, for type checkers and editors; a test compares the two lists.
+    from kvledger.configs import read_config
     from kvledger.errors import LedgerError
+    from kvledger.hybrid import (
+        GroupLayout,
+        GroupPages,
+        hybrid_pages,
+        separate_layout,
+        unified_layout,
+    )
+    from kvledger.layers import LayerGroup
     from kvledger.ledger import Ledger
     from kvledger.lengths import LengthTable
     from kvledger.metadata import (
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
         near_best,
         slots_from_bytes,
     )
-    from kvledger.models import Model, kv_bytes_per_token, load_models
+    from kvledger.models import kv_bytes_per_token, load_models
     from kvledger.paging import (
         expected_tail_slack,
         growth_tail_slack,
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, Saturated, replay
     from kvledger.replaying.sweep import sweep
     from kvledger.reservation import contiguous, next_power_of_two
+    from kvledger.shapes import Model
     from kvledger.sharing import (
         Image,
         PageContext,
@@ -58,7 +68,16 @@ if TYPE_CHECKING:
     from kvledger.windows import NeighbourSharing, neighbour_sharing
 
 _HOMES: dict[str, tuple[str, ...]] = {
+    "kvledger.configs": ("read_config",),
     "kvledger.errors": ("LedgerError",),
+    "kvledger.hybrid": (
+        "GroupLayout",
+        "GroupPages",
+        "hybrid_pages",
+        "separate_layout",
+        "unified_layout",
+    ),
+    "kvledger.layers": ("LayerGroup",),
     "kvledger.ledger": ("Ledger",),
     "kvledger.lengths": ("LengthTable",),
     "kvledger.metadata": (
@@ -72,7 +91,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "near_best",
         "slots_from_bytes",
     ),
-    "kvledger.models": ("Model", "kv_bytes_per_token", "load_models"),
+    "kvledger.models": ("kv_bytes_per_token", "load_models"),
     "kvledger.paging": (
         "expected_tail_slack",
         "growth_tail_slack",
@@ -85,6 +104,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "kvledger.replaying": ("Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"),
     "kvledger.replaying.sweep": ("sweep",),
     "kvledger.reservation": ("contiguous", "next_power_of_two"),
+    "kvledger.shapes": ("Model",),
     "kvledger.sharing": (
         "Image",
         "PageContext",
@@ -112,7 +132,10 @@ __all__ = [
     "TRACE_NAMES",
     "Arrivals",
     "Contiguous",
+    "GroupLayout",
+    "GroupPages",
     "Image",
+    "LayerGroup",
     "Ledger",
     "LedgerError",
     "LengthMarginals",
@@ -134,6 +157,7 @@ __all__ = [
     "envelope",
     "expected_tail_slack",
     "growth_tail_slack",
+    "hybrid_pages",
     "kv_bytes_per_token",
     "load_blocks",
     "load_lengths",
@@ -147,7 +171,9 @@ __all__ = [
     "page_counts",
     "paged",
     "paged_sweep",
+    "read_config",
     "replay",
+    "separate_layout",
     "shared",
     "shared_page_ids",
     "shared_pages",
@@ -155,6 +181,7 @@ __all__ = [
     "spared_slots",
     "sweep",
     "tail_slack_distribution",
+    "unified_layout",
 ]
 
 
