@@ -801,6 +801,20 @@ def test_a_pool_that_takes_too_long_to_fill_is_not_begun(monkeypatch: pytest.Mon
     assert refused.value.reason == "small-1.b2.c256: left out: the time limit"
 
 
+def test_a_peer_that_would_take_too_long_to_prepare_is_left_out() -> None:
+    """Guessed from its last time, for as many bytes or more."""
+    made = run_module.Run(CPU, [Made()], least_bytes=1, repetitions=5, least=5)
+    sweep = small_sweeps()[0]
+    made._preparing = {("made", True): (20.0, sweep.case.kv_bytes // 4)}
+    with pytest.raises(DoesNotFitError):
+        made.sweep(sweep, run_module.time.monotonic() + 60)
+    assert {(a.page_size, a.reason) for a in made.absent} == {
+        (size, "left out: the time limit") for size in (4, 16)
+    }
+    made._preparing = {("made", True): (20.0, sweep.case.kv_bytes)}
+    assert len(made.sweep(sweep, run_module.time.monotonic() + 60)) == 4
+
+
 def test_a_case_that_the_cache_could_hold_is_not_measured() -> None:
     with pytest.raises(LedgerError, match=r"has 0 MiB of K and V; accepted: at least 1 MiB, of"):
         take_record(small_settings(least_bytes=2**20))

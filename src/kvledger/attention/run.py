@@ -81,9 +81,9 @@ class Run:
                 self._usable.append(peer)
             else:
                 self._leave_out(peer.name, None, None, reason)
-        # What preparing and checking took last, by peer, and whether for sizes that are new to it,
-        # which it may have to compile for: the best guess for the next time.
-        self._preparing_s: dict[tuple[str, bool], float] = {}
+        # What preparing and checking took last and for how many bytes, by peer, and whether for
+        # sizes that are new to it, which it may have to compile for: a guess for the next time.
+        self._preparing: dict[tuple[str, bool], tuple[float, int]] = {}
         self._filling_s_per_byte = 0.0
 
     def sweep(self, sweep: Sweep, deadline: float, extra: Sequence[Timed] = ()) -> list[Timing]:
@@ -193,7 +193,8 @@ class Run:
                 start = time.monotonic()
                 sizes = (peer.name, placement.page_size)
                 kind = (peer.name, sizes not in seen)
-                guess = self._preparing_s.get(kind, 0.0)
+                taken_s, n_bytes = self._preparing.get(kind, (0.0, 1))
+                guess = taken_s * max(1.0, placement.case.kv_bytes / n_bytes)
                 if start + guess + rounds * round_s > deadline:
                     self._leave_out_placement(peer, placement, _NO_TIME)
                     continue
@@ -210,7 +211,8 @@ class Run:
                     self._leave_out_placement(peer, placement, refused.reason)
                     continue
                 finally:
-                    self._preparing_s[kind] = time.monotonic() - start
+                    taken = time.monotonic() - start
+                    self._preparing[kind] = (taken, placement.case.kv_bytes)
                 seen.add(sizes)
                 prepared.append(each)
                 round_s += each.timed.repetition_s
