@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # The names again, for type checkers and editors; a test compares the two lists.
+    from kvledger.decision import Decision, decide
+    from kvledger.engines import kernels_accepting
     from kvledger.errors import LedgerError
     from kvledger.ledger import Ledger
     from kvledger.lengths import LengthTable
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from kvledger.windows import NeighbourSharing, neighbour_sharing
 
 _HOMES: dict[str, tuple[str, ...]] = {
+    "kvledger.decision": ("Decision", "decide"),
+    "kvledger.engines": ("kernels_accepting",),
     "kvledger.errors": ("LedgerError",),
     "kvledger.ledger": ("Ledger",),
     "kvledger.lengths": ("LengthTable",),
@@ -112,6 +116,7 @@ __all__ = [
     "TRACE_NAMES",
     "Arrivals",
     "Contiguous",
+    "Decision",
     "Image",
     "Ledger",
     "LedgerError",
@@ -131,9 +136,11 @@ __all__ = [
     "closed_form_page_size",
     "contiguous",
     "cost",
+    "decide",
     "envelope",
     "expected_tail_slack",
     "growth_tail_slack",
+    "kernels_accepting",
     "kv_bytes_per_token",
     "load_blocks",
     "load_lengths",
