@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_records import GPU_PEERS, MadePeer, made_record
+from attention_records import GPU_PEERS, MadePeer, made_case, made_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,6 +237,7 @@ def test_changes_say_when_another_page_size_is_as_good(
         per_token = c * (Fraction(1, other) - Fraction(1, best))
         assert now == gap + longer * per_token
         if change.mean_tokens is not None:
+            assert change.mean_tokens >= 1
             grown = change.mean_tokens - decision.workload.mean_tokens
             assert gap + grown * per_token == 0
         if change.diverging_share is not None:
@@ -339,11 +340,24 @@ def test_sharing_and_slack_stay_apart(trace: kv.Trace, sizes: list[int], n_bytes
 
 
 def test_below_the_ids_nothing_is_lost_and_between_multiples_the_most_is() -> None:
-    ids = [[0, 1, 2], [0, 1, 2]]
-    trace = kv.Trace([12, 12], [0, 0], page_ids=ids, page_ids_size=4)
+    ids = [[0, 1, 2, 3], [0, 1, 2, 4]]
+    trace = kv.Trace([16, 16], [0, 0], page_ids=ids, page_ids_size=4)
     decision = decide(trace, MODEL, page_sizes=[1, 3, 4, 5, 8, 12], held_together=2)
     lost = {cost.page_size: cost.shared_lost_slots for cost in decision.sizes}
-    assert lost == {1: 0, 3: 0, 4: 0, 5: 1, 8: 2, 12: 0}  # of 12 tokens, one request of two
+    # Of 12 tokens in common, for one request of two.
+    assert lost == {1: 0, 3: 0, 4: 0, 5: 1, 8: 2, 12: 0}
+    ids = [[0, 1, 2], [0, 1, 3]]
+    shorter = kv.Trace([12, 12], [0, 0], page_ids=ids, page_ids_size=4)
+    decision = decide(shorter, MODEL, page_sizes=[3, 6], held_together=2)
+    assert [cost.shared_lost_slots for cost in decision.sizes] == [0, 1]  # of 8 tokens
+
+
+def test_a_table_has_an_entry_for_a_shared_page_and_objects_do_not() -> None:
+    trace = kv.Trace([8, 8], [0, 0], page_ids=[[0, 1], [0, 2]], page_ids_size=4)
+    decision = decide(trace, MODEL, page_sizes=[4], metadata="vllm", held_together=2)
+    cost = decision.cost(4)
+    assert (cost.entries, cost.pages) == (2, Fraction(3, 2))
+    assert cost.metadata_slots == (8 * cost.entries + 250 * cost.pages) / 100
 
 
 @given(pairs, sizes_of)
@@ -382,6 +396,8 @@ def test_each_kind_of_layer_keeps_a_table_of_its_own() -> None:
     assert (shape.groups, shape.layers) == (2, 24)
     charges = charges_of(structures_of("table"), shape, None)
     assert charges.entry_slots == Fraction(2 * 4, shape.bytes_per_token)
+    objects = charges_of(structures_of("vllm"), shape, None)
+    assert objects.page_slots == Fraction(2 * 250, shape.bytes_per_token)
 
 
 def test_every_preset_names_structures_of_the_table() -> None:
@@ -451,6 +467,10 @@ def test_another_model_with_the_same_heads_is_measured_and_one_with_others_is_no
     other = decide([5], "Qwen2.5-7B", record=gpu)
     assert other.read is None
     assert "has no case of 4 K and V heads and 2048 bytes a token and layer" in other.why_no_read
+    # As many bytes a layer in twice the heads are other heads.
+    gemma = made_record("cuda", cases=[made_case(("Gemma-3", 32, 16, 128, 128, False), 8, 512)])
+    assert decide([5], "Gemma-3-27B", record=gemma).read is not None
+    assert decide([5], "Gemma-2-9B", record=gemma).read is None
     half = decide([5], kv.load_models()[LLAMA].with_dtype("fp8"), record=gpu)
     assert half.read is None
     for cost in other.sizes:
@@ -506,6 +526,12 @@ def test_an_interval_without_an_end_has_no_answer_there(gpu: Record) -> None:
     assert open_ended.read_interval is not None
     assert open_ended.read_interval[1] is None
     assert "to no end)" in open_ended.text()
+    assert "and no end" in open_ended.text()
+    low, high = decision.read_interval or (None, None)
+    assert low is not None
+    assert high is not None
+    ends = f"{low.low} to {low.high} and {high.low} to {high.high}"
+    assert f"at the ends of the measured interval: {ends}" in decision.text()
 
 
 def test_an_allocations_time_is_the_slope_and_not_the_constant(gpu: Record) -> None:

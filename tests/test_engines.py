@@ -61,11 +61,12 @@ def test_a_rule_reads_what_its_kernel_reads(
     assert not any(map(rule.accepts_size, refused))
 
 
-@given(st.integers(1, 5000))
-def test_kernels_accepting_is_every_kernel_asked(page_size: int) -> None:
-    found = kernels_accepting(page_size)
+@given(st.integers(1, 5000), st.booleans())
+def test_kernels_accepting_is_every_kernel_asked(page_size: int, latent: bool) -> None:
+    found = kernels_accepting(page_size, latent=latent)
     for id, rule in RULES.items():
-        expected = rule.kind == "kernel" and rule.accepts_size(page_size)
+        reads = rule.heads != ("kv" if latent else "latent")
+        expected = rule.kind == "kernel" and reads and rule.accepts_size(page_size)
         assert (id in found) == expected
 
 
@@ -76,9 +77,9 @@ def test_uses_are_no_kernels() -> None:
 
 @given(st.integers(1, 300), st.integers(1, 5000))
 def test_multiples_and_powers_are_arithmetic(step: int, page_size: int) -> None:
-    multiples = PageSizeRule("x", "x", "x", "kernel", f"multiples of {step}")
+    multiples = PageSizeRule("x", "x", "x", "kernel", "any", f"multiples of {step}")
     assert multiples.accepts_size(page_size) == (page_size % step == 0)
-    powers = PageSizeRule("x", "x", "x", "kernel", f"powers of two from {step}")
+    powers = PageSizeRule("x", "x", "x", "kernel", "any", f"powers of two from {step}")
     expected = page_size >= step and page_size in {2**k for k in range(20)}
     assert powers.accepts_size(page_size) == expected
     assert multiples.sizes == powers.sizes == ()
@@ -93,12 +94,14 @@ def test_structures_say_what_they_are_counted_by() -> None:
 @pytest.mark.parametrize("accepts", ["", "some", "multiples of", "16,32", "powers of two", "-1"])
 def test_a_rule_that_is_none_is_named(accepts: str) -> None:
     with pytest.raises(kv.LedgerError, match=r"mine: accepts is .*; accepted: any, multiples of N"):
-        PageSizeRule("mine", "x", "x", "kernel", accepts)
+        PageSizeRule("mine", "x", "x", "kernel", "any", accepts)
 
 
 def test_a_kind_a_place_or_a_count_that_is_none_is_named() -> None:
     with pytest.raises(kv.LedgerError, match="kind is 'x'; accepted: kernel, use"):
-        PageSizeRule("mine", "x", "x", "x", "any")
+        PageSizeRule("mine", "x", "x", "x", "any", "any")
+    with pytest.raises(kv.LedgerError, match="heads is 'x'; accepted: any, kv, latent"):
+        PageSizeRule("mine", "x", "x", "kernel", "x", "any")
     with pytest.raises(kv.LedgerError, match="per is 'x'; accepted: entry, page"):
         Structure("mine", "x", "x", 4, "x", "device")
     with pytest.raises(kv.LedgerError, match="place is 'x'; accepted: device, host"):

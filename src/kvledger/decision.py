@@ -241,7 +241,8 @@ class Decision:
             shared_lost_slots, read_slots and allocation_slots, means in slots; memory_slots,
             time_slots and total_slots; total_bytes (of the model); allocations_per_token and
             allocation_ns (of the host, a token); above_best (of the answer, a share) and near
-            (within the tolerance); kernels (how many accept it). Exact; None is "not measured".
+            (within the tolerance); kernels (how many for this model's heads accept it). Exact;
+            None is "not measured".
         """
         import pandas as pd
 
@@ -265,7 +266,7 @@ class Decision:
                     "allocation_ns": self._allocation_ns(cost),
                     "above_best": total / limit - 1,
                     "near": cost.page_size in self.answer.near,
-                    "kernels": len(kernels_accepting(cost.page_size)),
+                    "kernels": len(kernels_accepting(cost.page_size, latent=self.shape.latent)),
                 }
             )
         return pd.DataFrame(rows, dtype=object)
@@ -298,6 +299,7 @@ class Decision:
                 "memory": plain(self.memory),
                 "time": plain(self.time),
                 "answer": plain(self.answer),
+                "at_the_ends_of_read": plain(self.read_interval),
             },
             "in_both": plain(self.in_both),
             "needs": [plain(needed) for needed in needs if needed is not None],

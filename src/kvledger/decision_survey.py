@@ -15,7 +15,7 @@ import pandas as pd
 from kvledger.answers import Answer, End
 from kvledger.decision import Decision, decide
 from kvledger.decisiontext import number
-from kvledger.engines import PageSizeRule, load_page_size_rules
+from kvledger.engines import PageSizeRule, kernels_for, load_page_size_rules
 from kvledger.errors import LedgerError
 from kvledger.models import Model
 from kvledger.pagecosts import TERMS
@@ -32,6 +32,7 @@ __all__ = [
     "kernels",
     "lost_prefixes",
     "measured",
+    "meeting_c",
     "memory_parts",
     "moves",
     "needed",
@@ -221,6 +222,17 @@ def shares(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype=object)
 
 
+def meeting_c(mean_tokens: Fraction, tolerance: Fraction = Fraction(1, 100)) -> Fraction:
+    """Return the most that reading a page may cost for the two ranges of `rule_ends` to meet.
+
+    Examples
+    --------
+    >>> meeting_c(Fraction(1000))
+    Fraction(21, 100)
+    """
+    return tolerance * rule_ends(mean_tokens, tolerance=tolerance)[1]
+
+
 def memory_parts(decision: Decision) -> pd.DataFrame:
     """Lay out what memory is made of, one row a page size tested, in slots a request and step.
 
@@ -294,11 +306,11 @@ def read_words(decision: Decision) -> str:
     Examples
     --------
     >>> read_words(decide([5, 9, 17], "Llama-3.1-8B"))
-    'not measured: there is no record of a measurement'
+    'not measured (there is no record of a measurement)'
     """
     read = decision.read
     if read is None:
-        return f"{NOT_MEASURED}: {decision.why_no_read}"
+        return f"{NOT_MEASURED} ({decision.why_no_read})"
     high = "no end" if read.c_high is None else number(read.c_high)
     line = "" if read.straight else "; the times do not lie on a line"
     return (
@@ -346,13 +358,14 @@ def needed(
 def page_sizes_in_use() -> pd.DataFrame:
     """List what kernels accept and what page sizes are in use, with sources.
 
-    Columns: who, what, accepts, default, note, source.
+    Columns: who, what, accepts, heads (that it reads; None for any), default, note, source.
     """
     rows = [
         {
             "who": rule.who,
             "what": rule.what,
             "accepts": rule.accepts if rule.kind == "kernel" else f"fixed: {rule.accepts}",
+            "heads": {"kv": "K and V", "latent": "latent"}.get(rule.heads),
             "default": rule.default,
             "note": rule.note or None,
             "source": rule.source,
@@ -363,16 +376,14 @@ def page_sizes_in_use() -> pd.DataFrame:
 
 
 def kernels(decision: Decision) -> pd.DataFrame:
-    """Hold what each kernel accepts against a decision.
+    """Hold what each kernel for the model's heads accepts against a decision.
 
     Columns: kernel, accepts, default, near (page sizes it reads that are near the best), least
     (the one of those it reads that costs least), excess_share (what that costs above the best).
     """
     answer = decision.answer
     rows = []
-    for rule in load_page_size_rules().values():
-        if rule.kind != "kernel":
-            continue
+    for rule in kernels_for(decision.shape.latent):
         accepted = [cost for cost in decision.sizes if rule.accepts_size(cost.page_size)]
         if not accepted:
             continue
@@ -429,9 +440,10 @@ def measured(
     Returns
     -------
     DataFrame
-        measured on, device, trace, c, c from, c to (slots a page), straight ("yes" or "no"),
-        memory, time, both, added (ranges of page sizes near the best). One row says that nothing
-        was measured where there is no record, or none of the model's heads.
+        measured on, device, trace, c, c from, c to (slots a page), a line ("yes" or "no"), off it
+        and spread (of the worst page size and of its repetitions, shares), memory, time, both,
+        added (ranges of page sizes near the best). One row says that nothing was measured where
+        there is no record, or none of the model's heads.
     """
     rows: list[dict[str, object]] = []
     for kind, record in records.items():
@@ -449,7 +461,8 @@ def measured(
             assert read is not None
             found = f"{both[0]} to {both[-1]}" if both else "none"
             values = (kind, read.device, name, read.c_slots, read.c_low, read.c_high)
-            values += ("yes" if read.straight else "no", range_words(decision.memory))  # type: ignore[assignment]
+            values += ("yes" if read.straight else "no", read.residual_share, read.spread_share)  # type: ignore[assignment]
+            values += (range_words(decision.memory),)  # type: ignore[assignment]
             values += (range_words(decision.time), found, range_words(decision.answer))  # type: ignore[assignment]
             rows.append(dict(zip(_MEASURED, values, strict=True)))
     return pd.DataFrame(rows, columns=list(_MEASURED), dtype=object)
@@ -463,6 +476,8 @@ _MEASURED = (
     "c from",
     "c to",
     "a line",
+    "off it",
+    "spread",
     "memory",
     "time",
     "both",

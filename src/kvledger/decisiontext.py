@@ -99,12 +99,18 @@ def _time_lines(decision: Decision) -> Iterator[str]:
     high = "no end" if read.c_high is None else number(read.c_high)
     yield (
         f"  measured on {read.device}{where}: {read.peer} on {read.case}, "
-        f"{number(read.c_slots)} slots a page ({number(read.c_low)} to {high})"
+        f"{number(read.c_slots)} slots a page ({number(read.c_low)} to {high}); off the line by "
+        f"{number(100 * read.residual_share)}% at worst, where repetitions spread by "
+        f"{number(100 * read.spread_share)}%"
     )
     if not read.straight:
         yield "  the times do not lie on a line: a page's cost is not one number"
     title = "Memory and time, a slot held for the time to read one"
     yield from _answer_lines(decision, title, decision.answer)
+    least, most = decision.read_interval or (decision.answer, None)
+    ends = [least] if most is None else [least, most]
+    ranges = " and ".join(f"{each.low} to {each.high}" for each in ends)
+    yield f"  at the ends of the measured interval: {ranges}{', and no end' * (most is None)}"
     both = decision.in_both or ()
     found = f"{both[0]} to {both[-1]}" if both else "none"
     yield f"Near the best in memory and in time, each by itself: {found}"

@@ -22,6 +22,7 @@ __all__ = [
     "PageSizeRule",
     "Structure",
     "kernels_accepting",
+    "kernels_for",
     "load_page_size_rules",
     "load_structures",
     "page_size_rule",
@@ -55,6 +56,8 @@ class PageSizeRule:
         Its name here, the engine, and the kernel or use.
     kind : str
         ``"kernel"``: what a kernel accepts. ``"use"``: page sizes in use for other reasons.
+    heads : str
+        What it reads: ``"kv"`` heads, ``"latent"`` vectors, or ``"any"``.
     accepts : str
         ``"any"``, ``"multiples of 16"``, ``"powers of two from 2"`` or sizes, as ``"32 64"``.
     default : int or None
@@ -64,7 +67,7 @@ class PageSizeRule:
     Raises
     ------
     LedgerError
-        If ``accepts`` or ``kind`` is none of these.
+        If ``kind``, ``heads`` or ``accepts`` is none of these.
 
     Examples
     --------
@@ -77,6 +80,7 @@ class PageSizeRule:
     who: str
     what: str
     kind: str
+    heads: str
     accepts: str
     default: int | None = None
     note: str = ""
@@ -90,6 +94,8 @@ class PageSizeRule:
             )
         if self.kind not in ("kernel", "use"):
             raise LedgerError(f"{self.id}: kind is {self.kind!r}; accepted: kernel, use")
+        if self.heads not in ("any", "kv", "latent"):
+            raise LedgerError(f"{self.id}: heads is {self.heads!r}; accepted: any, kv, latent")
 
     @property
     def label(self) -> str:
@@ -184,16 +190,35 @@ def page_size_rule(id: str) -> PageSizeRule:
     return rules[id]
 
 
-def kernels_accepting(page_size: int) -> tuple[str, ...]:
+def kernels_for(latent: bool) -> tuple[PageSizeRule, ...]:
+    """Return the kernels that read K and V heads, or those that read latent vectors.
+
+    Examples
+    --------
+    >>> "vllm.flashmla" in {rule.id for rule in kernels_for(latent=False)}
+    False
+    """
+    heads = ("any", "latent" if latent else "kv")
+    rules = load_page_size_rules().values()
+    return tuple(rule for rule in rules if rule.kind == "kernel" and rule.heads in heads)
+
+
+def kernels_accepting(page_size: int, *, latent: bool = False) -> tuple[str, ...]:
     """Return the ids of the kernels that read pages of this size.
+
+    Parameters
+    ----------
+    page_size : int
+        Slots a page.
+    latent : bool
+        Ask the kernels for latent vectors (MLA) and not those for K and V heads.
 
     Examples
     --------
     >>> kernels_accepting(1)
     ('sglang.flash_attention_3', 'lightllm.token_attention', 'flash_attention_3')
     """
-    rules = load_page_size_rules().values()
-    return tuple(r.id for r in rules if r.kind == "kernel" and r.accepts_size(page_size))
+    return tuple(rule.id for rule in kernels_for(latent) if rule.accepts_size(page_size))
 
 
 @cache

@@ -29,7 +29,8 @@ class CacheShape(NamedTuple):
     """What a page-size decision needs of a model.
 
     ``groups`` counts the kinds of layers that keep page tables of their own; ``kv_heads`` and
-    ``layer_bytes`` are those of one layer.
+    ``layer_bytes`` are those of one layer, and ``latent`` says whether one vector stands for K
+    and V.
     """
 
     name: str
@@ -38,6 +39,7 @@ class CacheShape(NamedTuple):
     groups: int
     kv_heads: int
     layer_bytes: int
+    latent: bool
 
 
 def cache_shape(model: str | Model) -> CacheShape:
@@ -59,6 +61,7 @@ def cache_shape(model: str | Model) -> CacheShape:
         groups=(found.full_layers > 0) + (found.window_layers > 0),
         kv_heads=found.kv_heads,
         layer_bytes=found.kv_bytes_per_token_and_layer,
+        latent=found.latent,
     )
 
 

@@ -121,6 +121,7 @@ def near_ranges(
     fig, axes = style.canvas(
         0.19 * sum(heights) + 1.2, 2, height_ratios=heights, sharex=True, squeeze=False
     )
+    fig.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr, call-arg]
     names = [TRACE_LABELS.get(str(name), str(name)) for name in by_trace["trace"]]
     _ranges(axes[0, 0], by_trace, names, titles[0], mark)
     _ranges(axes[1, 0], by_model, [str(name) for name in by_model["model"]], titles[1], mark)
