@@ -134,6 +134,20 @@ def test_needed_asks_each_trace_for_each_page_size(workloads: dict[str, Workload
     assert endless["met"].iloc[0]
 
 
+def test_token_bytes_below_which_pages_of_one_slot_are_out(
+    workloads: dict[str, Workload],
+) -> None:
+    decision = decide(workloads["azure_conv_2023"], LLAMA)
+    least = survey.least_token_bytes(decision, 1)
+    assert least is not None
+    for n_bytes, near in ((least + 100, True), (least - 100, False)):
+        half = int(n_bytes / 2)  # bytes a head's element pair, one layer, one head
+        model = kv.Model("x", full_layers=1, kv_heads=1, head_dim=half, bytes_per_element=1)
+        assert (1 in decide(workloads["azure_conv_2023"], model).memory.near) is near
+    endless = decide([8] * 5, LLAMA, page_sizes=[1, 8])
+    assert survey.least_token_bytes(endless, 8) is None
+
+
 def test_kernels_say_what_they_read_of_the_range(workloads: dict[str, Workload]) -> None:
     decision = decide(workloads["azure_conv_2023"], LLAMA)
     frame = survey.kernels(decision).set_index("kernel")

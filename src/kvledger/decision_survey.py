@@ -30,6 +30,7 @@ __all__ = [
     "answers",
     "costs",
     "kernels",
+    "least_token_bytes",
     "lost_prefixes",
     "measured",
     "meeting_c",
@@ -231,6 +232,24 @@ def meeting_c(mean_tokens: Fraction, tolerance: Fraction = Fraction(1, 100)) -> 
     Fraction(21, 100)
     """
     return tolerance * rule_ends(mean_tokens, tolerance=tolerance)[1]
+
+
+def least_token_bytes(decision: Decision, page_size: int) -> Fraction | None:
+    """Return the bytes a token below which what is kept for pages rules a page size out.
+
+    The same bytes a page are more slots on a model whose tokens take fewer bytes. None if no
+    number of slots rules the page size out, or none lets it in.
+
+    Examples
+    --------
+    >>> decision = decide([5, 9, 17], "Llama-3.1-8B", page_sizes=[1, 2, 4])
+    >>> round(least_token_bytes(decision, 1))
+    1068
+    """
+    needs = decision.needs(page_size)
+    if needs is None or not isinstance(needs.c_to, Fraction) or not needs.c_to:
+        return None
+    return decision.charges.metadata_slots * decision.shape.bytes_per_token / needs.c_to
 
 
 def memory_parts(decision: Decision) -> pd.DataFrame:
