@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # The names again, for type checkers and editors; a test compares the two lists.
     from kvledger.configs import read_config
+    from kvledger.decision import Decision, decide
+    from kvledger.engines import kernels_accepting
     from kvledger.errors import LedgerError
     from kvledger.hybrid import (
         GroupLayout,
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "kvledger.configs": ("read_config",),
+    "kvledger.decision": ("Decision", "decide"),
+    "kvledger.engines": ("kernels_accepting",),
     "kvledger.errors": ("LedgerError",),
     "kvledger.hybrid": (
         "GroupLayout",
@@ -132,6 +136,7 @@ __all__ = [
     "TRACE_NAMES",
     "Arrivals",
     "Contiguous",
+    "Decision",
     "GroupLayout",
     "GroupPages",
     "Image",
@@ -154,10 +159,12 @@ __all__ = [
     "closed_form_page_size",
     "contiguous",
     "cost",
+    "decide",
     "envelope",
     "expected_tail_slack",
     "growth_tail_slack",
     "hybrid_pages",
+    "kernels_accepting",
     "kv_bytes_per_token",
     "load_blocks",
     "load_lengths",

@@ -59,7 +59,15 @@ __all__ = [
 ]
 
 #: The chapters that follow ``chapters/_template.ipynb`` heading by heading.
-ACCOUNTING = ("contiguous_reservation", "page_tail_slack", "prefix_sharing", "metadata_cost")
+ACCOUNTING = (
+    "contiguous_reservation",
+    "page_tail_slack",
+    "prefix_sharing",
+    "metadata_cost",
+    "growth_over_time",
+    "paged_attention",
+    "page_size_decision",
+)
 
 MAX_CODE_CELLS = 20
 MAX_MEDIAN_LINES = 3
