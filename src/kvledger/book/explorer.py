@@ -34,8 +34,13 @@ SCRIPTS = (
     DATA,
     "explorer-numbers.js",
     "explorer-accounting.js",
+    "explorer-formats.js",
+    "explorer-tables.js",
+    "explorer-records.js",
     "explorer-reading.js",
+    "explorer-settings.js",
     "explorer-drawing.js",
+    "explorer-answers.js",
     "explorer.js",
 )
 FORM = Path(__file__).with_name("explorer_form.html")

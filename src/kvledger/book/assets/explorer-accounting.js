@@ -321,6 +321,6 @@
       { page_size: size, c_from: from, c_to: i + 1 < kept.length ? kept[i + 1].from : null }));
   }
 
-  Object.assign(kv, { Lengths, best, contiguous, cost, costs, envelope, exactCost, nearBest, paged,
+  Object.assign(kv, { Lengths, best, contiguous, cost, costs, envelope, exactCost, nearBest, nextPowerOfTwo, paged,
                       shared, wholePageSize });
 })(globalThis.kvledgerExplorer);

@@ -6,9 +6,7 @@
   /** @typedef {{[name: string]: string|number}} Attributes */
 
   const SVG = "http://www.w3.org/2000/svg";
-  const MOST_REQUESTS = 12; // that are drawn slot by slot
-  const MOST_SLOTS = 64; // of one request
-  const WORDS = { used: "used", shared: "positions that point at shared pages", slack: "tail slack", reserved: "reserved" };
+  const PAGE_GAP = 0.25; // between pages, in slots
   let drawings = 0;
 
   /**
@@ -101,9 +99,6 @@
     }));
   }
 
-  /** Whether slots can be drawn one by one. @param {{tokens: bigint[], n: bigint}} table @param {bigint} widest */
-  const canDrawSlots = (table, widest) => table.n <= MOST_REQUESTS && widest <= MOST_SLOTS;
-
   /** A hatch, and the name to fill with it. */
   function hatch() {
     drawings += 1;
@@ -134,7 +129,6 @@
     const names = lengths.map((n, row) => text(left - 6, row * (tall + 5) + tall / 2 + 4, String(n), "end"));
     return drawing(width, rows.length * (tall + 5), label, defs, ...shapes, ...names);
   }
-  const PAGE_GAP = 0.25; // between pages, in slots
 
   /**
    * What is held in one bar, and on a line of its own what sharing spares.
@@ -207,8 +201,7 @@
     shapes.push(...ticks.map(({ size }) => text(x(size), bottom + 16, binaryText(size), "middle", "kvx-text kvx-tick")));
     shapes.push(line(left, bottom, right, bottom, "kvx-axis"));
     shapes.push(text(right, bottom + 33, "page size, slots", "end", "kvx-text kvx-tick"));
-    const near = marks.near.map(Number);
-    shapes.push(line(x(near[0]) - 3, bottom, x(near[near.length - 1]) + 3, bottom, "kvx-near"));
+    shapes.push(...marks.near.map(Number).map((size) => line(x(size) - 6, bottom, x(size) + 6, bottom, "kvx-near")));
     const chosen = marks.chosen === null ? 0 : Number(marks.chosen);
     if (chosen >= sizes[0] && chosen <= sizes[sizes.length - 1]) {
       shapes.push(line(x(chosen), top - 6, x(chosen), bottom, "kvx-chosen"));
@@ -291,6 +284,6 @@
     return html("div", { class: "kv-table kvx-table", role: "region", tabindex: 0, "aria-label": caption }, made);
   }
 
-  Object.assign(kv, { PAGE_GAP, WORDS, bar, binaryText, canDrawSlots, curve, decimalText, exactText, grouped, html,
+  Object.assign(kv, { PAGE_GAP, bar, binaryText, curve, decimalText, exactText, grouped, html,
                       iecText, key, layOut, percentText, squares, strip, table });
 })(globalThis.kvledgerExplorer);

@@ -1,0 +1,67 @@
+/* What the readers of files share: the formats, the words of their errors, and bytes as text.
+ *
+ * The formats are those of kvledger.formats, told apart by the same rules and refused in the same
+ * words. A name or a value is only ever text.
+ */
+"use strict";
+/** @typedef {{name: string, format: string, prompt: bigint[], output: bigint[], failed: number}} Read */
+(function (kv) {
+  const { INT64_MAX, LedgerError } = kv;
+  const LARGEST_FILE = 128 * 2 ** 20;
+  // What Python takes for space: JavaScript's own idea of it differs in some letters.
+  const SPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]/;
+
+  /** @returns {{[name: string]: string}} what each format holds, by its name */
+  const formats = () => globalThis.kvledgerExplorerData.formats;
+  const formatList = () => Object.entries(formats()).map(([name, holds]) => `  ${name}: ${holds}`).join("\n");
+  /** @param {number|bigint} minimum */
+  const acceptedWhole = (minimum) => `accepted: a whole number from ${minimum} to ${INT64_MAX}`;
+  /** A text without the space at its ends. @param {string} text */
+  function stripped(text) {
+    let [from, to] = [0, text.length];
+    while (from < to && SPACE.test(text[from])) from += 1;
+    while (to > from && SPACE.test(text[to - 1])) to -= 1;
+    return text.slice(from, to);
+  }
+
+  /** A value as these errors name it. @param {Value} value */
+  const seen = (value) => kv.cut(kv.printed(value));
+
+  /**
+   * The text of a file, checked to be UTF-8.
+   * @param {ArrayBuffer} buffer @param {string} name
+   */
+  function decode(buffer, name) {
+    const bytes = new Uint8Array(buffer);
+    const [a, b] = bytes;
+    if (a === 0x1f && b === 0x8b) {
+      throw new LedgerError(`${name}: packed with gzip; accepted here: the unpacked file`);
+    }
+    if ((a === 0xff && b === 0xfe) || (a === 0xfe && b === 0xff)) {
+      throw new LedgerError(`${name}, line 1: the encoding is UTF-16; accepted: UTF-8`);
+    }
+    // Decoded without stops, so that what is wrong can be named: it became U+FFFD.
+    const text = new TextDecoder().decode(bytes);
+    const at = badByte(text, bytes);
+    if (at === null) return text;
+    const line = 1 + bytes.subarray(0, at).filter((byte) => byte === 10).length;
+    const code = bytes[at].toString(16).toUpperCase().padStart(2, "0");
+    throw new LedgerError(`${name}, line ${line}: byte 0x${code} is not text in UTF-8; accepted: UTF-8`);
+  }
+
+  /** @param {string} text @param {Uint8Array} bytes @returns {number|null} */
+  function badByte(text, bytes) {
+    const zero = bytes.indexOf(0);
+    if (zero >= 0) return zero;
+    const encoder = new TextEncoder();
+    const skipped = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
+    for (let i = text.indexOf("\ufffd"); i >= 0; i = text.indexOf("\ufffd", i + 1)) {
+      const at = skipped + encoder.encode(text.slice(0, i)).length;
+      const meant = bytes[at] === 0xef && bytes[at + 1] === 0xbf && bytes[at + 2] === 0xbd;
+      if (!meant) return at;
+    }
+    return null;
+  }
+
+  Object.assign(kv, { LARGEST_FILE, acceptedWhole, decode, formatList, formats, seen, stripped });
+})(globalThis.kvledgerExplorer);
