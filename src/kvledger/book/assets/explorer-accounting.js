@@ -10,7 +10,9 @@
  *            small: {tokens: Float64Array, requests: Float64Array}|null}} Table
  */
 /** @typedef {{page_size: bigint, c_from: Fraction, c_to: Fraction|null}} Interval */
-/** @typedef {{page_size: bigint, pages: bigint, tail_slack_slots: bigint, metadata: Fraction, cost: Fraction}} Tested */
+/**
+ * @typedef {{page_size: bigint, pages: bigint, tail_slack_slots: bigint, metadata: Fraction, cost: Fraction}} Tested
+ */
 /** @typedef {{[quantity: string]: bigint} & {unused_share: any}} Ledger */
 (function (kv) {
   const { LedgerError, checkedSum, compare, fraction, plus, shown, times, whole } = kv;
@@ -62,18 +64,32 @@
     return counts;
   }
 
+  /**
+   * Numbers, then the BigInts, which are all larger.
+   * @param {(number|bigint)[]} keys
+   */
+  function ascending(keys) {
+    const numbers = Float64Array.from(keys.filter((key) => typeof key === "number")).sort();
+    const large = keys.filter((key) => typeof key === "bigint");
+    return [...numbers, ...large.sort((a, b) => (a < b ? -1 : a > b ? 1 : 0))];
+  }
+
   /** @param {Map<number|bigint, number>} counts @returns {Table} */
   function makeTable(counts) {
     if (!counts.size) throw new LedgerError("lengths is empty; at least one request is needed");
-    const sorted = [...counts.keys()].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
+    const sorted = ascending([...counts.keys()]);
     const tokens = sorted.map(BigInt);
     const requests = sorted.map((key) => BigInt(counts.get(key) || 0));
     const n = requests.reduce((sum, many) => sum + many, 0n);
     const total = checkedSum(dot(tokens, requests), "lengths");
     // Where every sum of pages is exact as a Number, Numbers are counted: they are much faster.
-    const small = total <= Number.MAX_SAFE_INTEGER
-      ? { tokens: Float64Array.from(sorted, Number), requests: Float64Array.from(requests, Number) }
-      : null;
+    const small =
+      total <= Number.MAX_SAFE_INTEGER
+        ? {
+            tokens: Float64Array.from(sorted, Number),
+            requests: Float64Array.from(requests, Number),
+          }
+        : null;
     return { tokens, requests, n, total, small };
   }
 
@@ -85,7 +101,11 @@
 
   /** Pages that all requests need. @param {Table} table @param {bigint} pageSize */
   function pages(table, pageSize) {
-    if (!table.small) return dot(table.tokens.map((n) => ceilDivide(n, pageSize)), table.requests);
+    if (!table.small)
+      return dot(
+        table.tokens.map((n) => ceilDivide(n, pageSize)),
+        table.requests,
+      );
     const { tokens, requests } = table.small;
     const slots = Number(pageSize);
     let sum = 0;
@@ -100,14 +120,22 @@
    */
   function ledger(given) {
     /** @type {{[quantity: string]: bigint}} */
-    const held = { shared_tokens: 0n, tail_slack_slots: 0n, reserved_slots: 0n, pages: 0n,
-                   refused_requests: 0n, refused_tokens: 0n, ...given };
+    const held = {
+      shared_tokens: 0n,
+      tail_slack_slots: 0n,
+      reserved_slots: 0n,
+      pages: 0n,
+      refused_requests: 0n,
+      refused_tokens: 0n,
+      ...given,
+    };
     for (const name of ["requests", "logical_tokens", "allocated_slots"]) {
       whole(held[name], name, 0n, "a whole number from 0 to 64 bits is accepted");
     }
     const distinct_tokens = held.logical_tokens - held.shared_tokens;
     const unused = held.tail_slack_slots + held.reserved_slots;
-    if (held.allocated_slots !== distinct_tokens + unused) throw new Error("the ledger does not add up");
+    if (held.allocated_slots !== distinct_tokens + unused)
+      throw new Error("the ledger does not add up");
     return {
       ...held,
       distinct_tokens,
@@ -117,12 +145,14 @@
   }
 
   /** @param {Value} value @returns {bigint} */
-  const wholePageSize = (value) => /** @type {bigint} */ (whole(value, "page_size", 1n, A_PAGE_SIZE));
+  const wholePageSize = (value) =>
+    /** @type {bigint} */ (whole(value, "page_size", 1n, A_PAGE_SIZE));
 
   /** Different page sizes, ascending. @param {Value[]} values */
   function wholePageSizes(values) {
     const sizes = [...new Set(values.map(wholePageSize))].sort((a, b) => (a < b ? -1 : 1));
-    if (!sizes.length) throw new LedgerError("page_sizes is empty; at least one page size is needed");
+    if (!sizes.length)
+      throw new LedgerError("page_sizes is empty; at least one page size is needed");
     return sizes;
   }
 
@@ -156,8 +186,10 @@
         `a length is ${longest}; next powers of two are given up to ${LARGEST_POWER} tokens`,
       );
     }
-    const held = maximum !== null ? n * maximum
-      : dot(reserve === "pow2" ? kept.map(nextPowerOfTwo) : kept, many);
+    const held =
+      maximum !== null
+        ? n * maximum
+        : dot(reserve === "pow2" ? kept.map(nextPowerOfTwo) : kept, many);
     const allocated = checkedSum(held, "reserved slots");
     const logical = dot(kept, many);
     return ledger({
@@ -175,7 +207,11 @@
   function refuseLonger(lengths, maximum) {
     let which = "a request of lengths";
     let tokens;
-    if (lengths.counts) tokens = lengths.table().tokens.filter((n) => n > maximum).pop();
+    if (lengths.counts)
+      tokens = lengths
+        .table()
+        .tokens.filter((n) => n > maximum)
+        .pop();
     else {
       const i = lengths.array().findIndex((n) => n > maximum);
       which = `lengths[${i}]`;
@@ -188,7 +224,10 @@
     );
   }
 
-  /** Requests in whole pages of one size. @param {Lengths} lengths @param {Value} value slots a page */
+  /**
+   * Requests in whole pages of one size.
+   * @param {Lengths} lengths @param {Value} value slots a page
+   */
   function paged(lengths, value) {
     const pageSize = wholePageSize(value);
     const table = lengths.table();
@@ -249,7 +288,10 @@
     return exact;
   }
 
-  /** Allocated slots + c x pages. @param {bigint} held pages @param {bigint} size @param {Fraction} c */
+  /**
+   * Allocated slots + c x pages.
+   * @param {bigint} held pages @param {bigint} size @param {Fraction} c
+   */
   const costOf = (held, size, c) => times(fraction(held), plus(fraction(size), c));
 
   /** @param {Lengths} lengths @param {Value} value @param {Value|Fraction} c */
@@ -302,7 +344,9 @@
       return { size, held, slots: held * size };
     });
     // From most pages to fewest; of as many pages, the smaller ones.
-    lines.sort((a, b) => (a.held !== b.held ? (a.held > b.held ? -1 : 1) : a.slots < b.slots ? -1 : 1));
+    lines.sort((a, b) =>
+      a.held !== b.held ? (a.held > b.held ? -1 : 1) : a.slots < b.slots ? -1 : 1,
+    );
     /** @type {{size: bigint, held: bigint, slots: bigint, from: Fraction}[]} */
     const kept = [];
     for (const line of lines) {
@@ -317,10 +361,25 @@
       }
       kept.push({ ...line, from: kept.length ? from : fraction(0n) });
     }
-    return kept.map(({ size, from }, i) => (
-      { page_size: size, c_from: from, c_to: i + 1 < kept.length ? kept[i + 1].from : null }));
+    return kept.map(({ size, from }, i) => ({
+      page_size: size,
+      c_from: from,
+      c_to: i + 1 < kept.length ? kept[i + 1].from : null,
+    }));
   }
 
-  Object.assign(kv, { Lengths, best, contiguous, cost, costs, envelope, exactCost, nearBest, nextPowerOfTwo, paged,
-                      shared, wholePageSize });
+  Object.assign(kv, {
+    Lengths,
+    best,
+    contiguous,
+    cost,
+    costs,
+    envelope,
+    exactCost,
+    nearBest,
+    nextPowerOfTwo,
+    paged,
+    shared,
+    wholePageSize,
+  });
 })(globalThis.kvledgerExplorer);

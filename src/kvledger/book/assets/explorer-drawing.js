@@ -1,90 +1,40 @@
-/* The explorer's drawings and tables. What is drawn is also said: in words, in a list or in a table.
- * Every text is set as text, so that no name is ever read as markup.
- */
+/* The explorer's drawings. What is drawn is also said: in words, in a list or in a table. */
 "use strict";
 (function (kv) {
-  /** @typedef {{[name: string]: string|number}} Attributes */
-
-  const SVG = "http://www.w3.org/2000/svg";
+  const { binaryText, decimalText, exactText, svg, toNumber } = kv;
   const PAGE_GAP = 0.25; // between pages, in slots
   let drawings = 0;
 
   /**
-   * An element with attributes and children; a child that is a text becomes text.
-   * @param {string|null} space @param {string} name @param {Attributes} attributes @param {(Node|string)[]} children
+   * @param {number} width @param {number} height @param {string} label @param {...Node} children
    */
-  function element(space, name, attributes, children) {
-    const made = space ? document.createElementNS(space, name) : document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
-    made.append(...children);
-    return made;
-  }
-
-  /** @param {string} name @param {Attributes} [attributes] @param {...(Node|string)} children */
-  const html = (name, attributes = {}, ...children) => element(null, name, attributes, children);
-
-  /** @param {string} name @param {Attributes} [attributes] @param {...(Node|string)} children */
-  const svg = (name, attributes = {}, ...children) => element(SVG, name, attributes, children);
-
-  /** @param {number} width @param {number} height @param {string} label @param {...Node} children */
   function drawing(width, height, label, ...children) {
-    return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label,
-                        class: "kvx-drawing" }, ...children);
+    return svg(
+      "svg",
+      {
+        width,
+        height,
+        viewBox: `0 0 ${width} ${height}`,
+        role: "img",
+        "aria-label": label,
+        class: "kvx-drawing",
+      },
+      ...children,
+    );
   }
 
-  /** @param {number} x @param {number} y @param {string} words @param {string} [anchor] @param {string} [look] */
+  /**
+   * @param {number} x @param {number} y @param {string} words @param {string} [anchor]
+   * @param {string} [look]
+   */
   const text = (x, y, words, anchor = "start", look = "kvx-text") =>
     svg("text", { x, y, "text-anchor": anchor, class: look }, words);
 
-  /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {string} look */
+  /**
+   * @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2
+   * @param {string} look
+   */
   const line = (x1, y1, x2, y2, look) => svg("line", { x1, y1, x2, y2, class: look });
-
-  // ---------------------------------------------------------------- numbers as text
-
-  /** @param {bigint|number} n */
-  const grouped = (n) => n.toLocaleString("en-US");
-
-  /** @param {Fraction} f */
-  const exactText = (f) => (f.d === 1n ? grouped(f.n) : `${f.n}/${f.d}`);
-
-  /** A fraction as a decimal, rounded where it must be. @param {Fraction} f @returns {string} */
-  function decimalText(f) {
-    if (f.d === 1n) return f.n < 10n ** 21n ? grouped(f.n) : Number(f.n).toPrecision(4);
-    const value = Number(f.n) / Number(f.d);
-    if (!(value >= 1)) return String(Number(value.toPrecision(4)));
-    const places = value < 1000 ? 4 : 1;
-    const unit = 10n ** BigInt(places);
-    const scaled = (2n * unit * f.n + f.d) / (2n * f.d);
-    const rest = String(scaled % unit).padStart(places, "0").replace(/0+$/, "");
-    return grouped(scaled / unit) + (rest ? `.${rest}` : "");
-  }
-
-  /** @param {Fraction} f a share */
-  function percentText(f) {
-    const scaled = (20000n * f.n + f.d) / (2n * f.d);
-    return `${scaled / 100n}.${String(scaled % 100n).padStart(2, "0")}%`;
-  }
-
-  /** @param {bigint} bytes */
-  function iecText(bytes) {
-    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let power = 0;
-    while (power < units.length - 1 && bytes >= 1024n ** BigInt(power + 1)) power += 1;
-    const scaled = (bytes * 100n) / 1024n ** BigInt(power);
-    return `${grouped(scaled / 100n)}.${String(scaled % 100n).padStart(2, "0")} ${units[power]}`.replace(".00 B", " B");
-  }
-
-  /** @param {Fraction} f */
-  const toNumber = (f) => Number(f.n) / Number(f.d);
-
-  /** Powers of two from 1024 on by their binary prefix. @param {number} n */
-  function binaryText(n) {
-    if (n >= 2 ** 20 && n % 2 ** 20 === 0) return `${n / 2 ** 20}Mi`;
-    if (n >= 1024 && n % 1024 === 0) return `${n / 1024}Ki`;
-    return String(n);
-  }
-
-  // ---------------------------------------------------------------- slots
 
   /**
    * The slots of requests, part by part and in order, as squares are drawn.
@@ -93,19 +43,39 @@
    * @returns {string[][]}
    */
   function layOut(lengths, held, shared, spare) {
-    return lengths.map((tokens, request) => Array.from({ length: held[request] }, (_, slot) => {
-      if (request && slot < shared) return "shared";
-      return slot < tokens ? "used" : spare;
-    }));
+    return lengths.map((tokens, request) =>
+      Array.from({ length: held[request] }, (_, slot) => {
+        if (request && slot < shared) return "shared";
+        return slot < tokens ? "used" : spare;
+      }),
+    );
   }
 
   /** A hatch, and the name to fill with it. */
   function hatch() {
     drawings += 1;
     const id = `kvx-hatch-${drawings}`;
-    const pattern = svg("pattern", { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      svg("rect", { width: 5, height: 5, class: "kvx-part-reserved" }), line(0, 0, 0, 5, "kvx-hatch-line"));
+    const pattern = svg(
+      "pattern",
+      { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      svg("rect", { width: 5, height: 5, class: "kvx-part-reserved" }),
+      line(0, 0, 0, 5, "kvx-hatch-line"),
+    );
     return { defs: svg("defs", {}, pattern), fill: `fill: url(#${id})` };
+  }
+
+  /**
+   * A frame to draw within, and the attribute that does so.
+   * @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2
+   */
+  function frame(x1, y1, x2, y2) {
+    drawings += 1;
+    const id = `kvx-frame-${drawings}`;
+    const box = svg("rect", { x: x1, y: y1, width: Math.max(x2 - x1, 0), height: y2 - y1 });
+    return {
+      defs: svg("defs", {}, svg("clipPath", { id }, box)),
+      clip: { "clip-path": `url(#${id})` },
+    };
   }
 
   /**
@@ -119,14 +89,24 @@
     const side = Math.min(20, (width - left) / widest);
     const tall = Math.max(11, side * 0.9);
     const { defs, fill } = hatch();
-    const shapes = rows.flatMap((parts, row) => parts.map((part, slot) => {
-      const gaps = pageSize ? Math.floor(slot / pageSize) * PAGE_GAP : 0;
-      const inset = part === "shared" ? 0.09 * side : 0.04 * side;
-      const box = { x: left + (slot + gaps) * side + inset, y: row * (tall + 5) + 1 + inset, rx: side * 0.12,
-                    width: Math.max(side * 0.9 - 2 * inset, 1), height: tall - 2 * inset, class: `kvx-part-${part}` };
-      return svg("rect", part === "reserved" ? { ...box, style: fill } : box);
-    }));
-    const names = lengths.map((n, row) => text(left - 6, row * (tall + 5) + tall / 2 + 4, String(n), "end"));
+    const shapes = rows.flatMap((parts, row) =>
+      parts.map((part, slot) => {
+        const gaps = pageSize ? Math.floor(slot / pageSize) * PAGE_GAP : 0;
+        const inset = part === "shared" ? 0.09 * side : 0.04 * side;
+        const box = {
+          x: left + (slot + gaps) * side + inset,
+          y: row * (tall + 5) + 1 + inset,
+          rx: side * 0.12,
+          width: Math.max(side * 0.9 - 2 * inset, 1),
+          height: tall - 2 * inset,
+          class: `kvx-part-${part}`,
+        };
+        return svg("rect", part === "reserved" ? { ...box, style: fill } : box);
+      }),
+    );
+    const names = lengths.map((n, row) =>
+      text(left - 6, row * (tall + 5) + tall / 2 + 4, String(n), "end"),
+    );
     return drawing(width, rows.length * (tall + 5), label, defs, ...shapes, ...names);
   }
 
@@ -140,21 +120,19 @@
     const { defs, fill } = hatch();
     let from = 0n;
     const shapes = parts.map(({ part, slots }) => {
-      const box = { x: scale(from), y: 0, width: scale(slots), height: 22, class: `kvx-part-${part}` };
+      const box = {
+        x: scale(from),
+        y: 0,
+        width: scale(slots),
+        height: 22,
+        class: `kvx-part-${part}`,
+      };
       from += slots;
       return svg("rect", part === "reserved" ? { ...box, style: fill } : box);
     });
     if (spared) shapes.push(line(scale(from), 27, scale(from + spared), 27, "kvx-spared"));
     return drawing(width, spared ? 30 : 24, label, defs, ...shapes);
   }
-
-  /** What the colours of a drawing mean, with counts. @param {{part: string, words: string}[]} items */
-  function key(items) {
-    return html("ul", { class: "kvx-key" }, ...items.map(({ part, words }) =>
-      html("li", {}, html("span", { class: `kvx-swatch kvx-swatch-${part}` }), words)));
-  }
-
-  // ---------------------------------------------------------------- curves
 
   /** @param {number} x1 @param {number} x2 @param {number} from @param {number} to in logarithms */
   const scaleLog = (x1, x2, from, to) => (/** @type {number} */ value) =>
@@ -170,8 +148,10 @@
   }
 
   /** @param {number} value */
-  const compact = (value) => (value >= 1 ? new Intl.NumberFormat("en", { notation: "compact" }).format(value)
-    : String(Number(value.toPrecision(3))));
+  const compact = (value) =>
+    value >= 1
+      ? new Intl.NumberFormat("en", { notation: "compact" }).format(value)
+      : String(Number(value.toPrecision(3)));
 
   /**
    * Cost beyond the tokens against page size, both on logarithmic axes: slack rises, metadata falls.
@@ -187,7 +167,7 @@
     });
     const totals = points.map((point) => point.total).filter((total) => total > 0);
     const high = Math.max(...totals, 1) * 1.3;
-    const low = Math.min(Math.max(Math.min(...totals, high) / 4, Number.MIN_VALUE), high / 10);
+    const low = Math.min(Math.max(Math.min(...totals, high) / 8, Number.MIN_VALUE), high / 10);
     const sizes = points.map((point) => point.size);
     const x = scaleLog(left + 10, right, sizes[0], sizes[sizes.length - 1]);
     const scale = scaleLog(bottom, top, low, high);
@@ -197,28 +177,53 @@
       text(left - 6, y(value) + 4, compact(value), "end", "kvx-text kvx-tick"),
     ]);
     const apart = Math.ceil((36 * sizes.length) / (right - left));
-    const ticks = points.filter((_, i) => i % apart === 0);
-    shapes.push(...ticks.map(({ size }) => text(x(size), bottom + 16, binaryText(size), "middle", "kvx-text kvx-tick")));
+    const best = points.findIndex(({ size }) => size === Number(marks.best));
+    const ticks = points.filter((_, i) => i % apart === best % apart);
+    shapes.push(
+      ...ticks.map(({ size }) =>
+        text(
+          x(size),
+          bottom + 17,
+          binaryText(size),
+          "middle",
+          `kvx-text ${size === points[best].size ? "kvx-strong" : "kvx-tick"}`,
+        ),
+      ),
+    );
     shapes.push(line(left, bottom, right, bottom, "kvx-axis"));
     shapes.push(text(right, bottom + 33, "page size, slots", "end", "kvx-text kvx-tick"));
-    shapes.push(...marks.near.map(Number).map((size) => line(x(size) - 6, bottom, x(size) + 6, bottom, "kvx-near")));
+    shapes.push(
+      ...marks.near
+        .map(Number)
+        .map((size) => line(x(size) - 6, bottom, x(size) + 6, bottom, "kvx-near")),
+    );
     const chosen = marks.chosen === null ? 0 : Number(marks.chosen);
     if (chosen >= sizes[0] && chosen <= sizes[sizes.length - 1]) {
       shapes.push(line(x(chosen), top - 6, x(chosen), bottom, "kvx-chosen"));
     }
-    const path = (/** @type {"slack"|"metadata"|"total"} */ name) => points
-      .filter((point) => name === "total" || point[name] > low)
-      .map((point, i) => `${i ? "L" : "M"}${x(point.size).toFixed(1)} ${y(point[name]).toFixed(1)}`).join("");
-    for (const name of /** @type {const} */ (["slack", "metadata", "total"])) {
-      shapes.push(svg("path", { d: path(name), class: `kvx-line kvx-line-${name}` }));
-    }
-    for (const { size, total } of points) {
-      const least = size === Number(marks.best);
-      shapes.push(svg("circle", { cx: x(size), cy: y(total), r: least ? 6 : 3, class: least ? "kvx-best" : "kvx-dot" }));
-    }
-    const least = points.find((point) => point.size === Number(marks.best)) || points[0];
-    const side = x(least.size) > (left + right) / 2 ? "end" : "start";
-    shapes.push(text(x(least.size) + (side === "end" ? -4 : 4), y(least.total) - 12, `best: ${binaryText(least.size)}`, side, "kvx-text kvx-strong kvx-over"));
+    const path = (/** @type {"slack"|"metadata"|"total"} */ name) =>
+      points
+        .filter((point) => point[name] > 0 || name === "total")
+        .map(
+          (point, i) =>
+            `${i ? "L" : "M"}${x(point.size).toFixed(1)} ${(point[name] > 0 ? scale(point[name]) : bottom).toFixed(1)}`,
+        )
+        .join("");
+    const { defs, clip } = frame(left, top - 8, right + 4, bottom);
+    const lines = /** @type {const} */ (["slack", "metadata", "total"]).map((name) =>
+      svg("path", { d: path(name), class: `kvx-line kvx-line-${name}` }),
+    );
+    shapes.push(defs, svg("g", clip, ...lines));
+    shapes.push(
+      ...points.map(({ size, total }, i) =>
+        svg("circle", {
+          cx: x(size),
+          cy: y(total),
+          r: i === best ? 6 : 3,
+          class: i === best ? "kvx-best" : "kvx-dot",
+        }),
+      ),
+    );
     return drawing(width, 262, label, ...shapes);
   }
 
@@ -235,55 +240,58 @@
     const low = (inside.length ? Math.min(...inside) : 1) / 8;
     const high = (inside.length ? Math.max(...inside) : 1) * 8;
     const scale = scaleLog(left, right, low, high);
-    const x = (/** @type {number} */ value) => Math.min(Math.max(value > low ? scale(value) : left, left), right);
+    const x = (/** @type {number} */ value) =>
+      Math.min(Math.max(value > low ? scale(value) : left, left), right);
     const shapes = intervals.flatMap((interval, i) => {
       const [from, to] = [i ? x(corners[i - 1]) : left, i < corners.length ? x(corners[i]) : right];
       const after = c !== null && kv.compare(c, interval.c_from) >= 0;
       const here = after && (interval.c_to === null || kv.compare(c, interval.c_to) < 0);
       const words = binaryText(Number(interval.page_size));
-      const box = svg("rect", { x: from, y: 20, width: Math.max(to - from, 0.5), height: 30,
-                                class: here ? "kvx-interval kvx-here" : "kvx-interval" });
+      const box = svg("rect", {
+        x: from,
+        y: 20,
+        width: Math.max(to - from, 0.5),
+        height: 30,
+        class: here ? "kvx-interval kvx-here" : "kvx-interval",
+      });
       const fits = to - from > 8 * words.length + 2;
-      return fits ? [box, text((from + to) / 2, 40, words, "middle", here ? "kvx-text kvx-strong kvx-on-part" : "kvx-text")] : [box];
+      return fits
+        ? [
+            box,
+            text(
+              (from + to) / 2,
+              40,
+              words,
+              "middle",
+              here ? "kvx-text kvx-strong kvx-on-part" : "kvx-text",
+            ),
+          ]
+        : [box];
     });
-    shapes.push(...decades(low, high).filter((value) => x(value) > 12 && x(value) < right - 12).flatMap((value) => [
-      line(x(value), 50, x(value), 55, "kvx-axis"),
-      text(x(value), 68, compact(value), "middle", "kvx-text kvx-tick"),
-    ]));
+    shapes.push(
+      ...decades(low, high)
+        .filter((value) => x(value) > 12 && x(value) < right - 12)
+        .flatMap((value) => [
+          line(x(value), 50, x(value), 55, "kvx-axis"),
+          text(x(value), 68, compact(value), "middle", "kvx-text kvx-tick"),
+        ]),
+    );
     if (c !== null) {
       const at = x(now);
       const anchor = at < 60 ? "start" : at > width - 60 ? "end" : "middle";
       shapes.push(line(at, 14, at, 54, "kvx-now"));
-      shapes.push(text(at, 11, `c = ${c.d < 10n ** 6n ? exactText(c) : decimalText(c)}`, anchor, "kvx-text kvx-strong"));
+      shapes.push(
+        text(
+          at,
+          11,
+          `c = ${c.d < 10n ** 6n ? exactText(c) : decimalText(c)}`,
+          anchor,
+          "kvx-text kvx-strong",
+        ),
+      );
     }
     return drawing(width, 74, label, ...shapes);
   }
 
-  // ---------------------------------------------------------------- tables
-
-  /** A name that may go on in a new line after each underscore. @param {string} name */
-  const breakable = (name) => name.split("_").flatMap((part, i) => (i ? ["_", html("wbr"), part] : [part]));
-
-  /**
-   * A table whose first column heads the rows; a cell of two texts has the second in small.
-   * @param {string} caption @param {string[]} head @param {(string|string[])[][]} rows
-   * @param {{code?: boolean}} [look] code: the first column holds names
-   */
-  function table(caption, head, rows, look = {}) {
-    const cell = (/** @type {string|string[]} */ content) => (Array.isArray(content)
-      ? [content[0], ...(content[1] ? [html("small", {}, content[1])] : [])] : [content]);
-    const first = (/** @type {string|string[]} */ content) => (look.code
-      ? [html("code", {}, ...breakable(String(content)))] : cell(content));
-    const made = html("table", {},
-      html("caption", {}, caption),
-      html("thead", {}, html("tr", {}, ...head.map((words, i) =>
-        html("th", { scope: "col", class: i ? "kv-num" : look.code ? "" : "kv-num" }, words)))),
-      html("tbody", {}, ...rows.map((row) => html("tr", {}, ...row.map((content, i) => (i
-        ? html("td", { class: "kv-num" }, ...cell(content))
-        : html("th", { scope: "row", class: look.code ? "" : "kv-num" }, ...first(content))))))));
-    return html("div", { class: "kv-table kvx-table", role: "region", tabindex: 0, "aria-label": caption }, made);
-  }
-
-  Object.assign(kv, { PAGE_GAP, bar, binaryText, curve, decimalText, exactText, grouped, html,
-                      iecText, key, layOut, percentText, squares, strip, table });
+  Object.assign(kv, { PAGE_GAP, bar, curve, layOut, squares, strip });
 })(globalThis.kvledgerExplorer);

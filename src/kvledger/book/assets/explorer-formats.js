@@ -4,7 +4,9 @@
  * words. A name or a value is only ever text.
  */
 "use strict";
-/** @typedef {{name: string, format: string, prompt: bigint[], output: bigint[], failed: number}} Read */
+/**
+ * @typedef {{name: string, format: string, prompt: bigint[], output: bigint[], failed: number}} Read
+ */
 (function (kv) {
   const { INT64_MAX, LedgerError } = kv;
   const LARGEST_FILE = 128 * 2 ** 20;
@@ -13,7 +15,10 @@
 
   /** @returns {{[name: string]: string}} what each format holds, by its name */
   const formats = () => globalThis.kvledgerExplorerData.formats;
-  const formatList = () => Object.entries(formats()).map(([name, holds]) => `  ${name}: ${holds}`).join("\n");
+  const formatList = () =>
+    Object.entries(formats())
+      .map(([name, holds]) => `  ${name}: ${holds}`)
+      .join("\n");
   /** @param {number|bigint} minimum */
   const acceptedWhole = (minimum) => `accepted: a whole number from ${minimum} to ${INT64_MAX}`;
   /** A text without the space at its ends. @param {string} text */
@@ -46,7 +51,9 @@
     if (at === null) return text;
     const line = 1 + bytes.subarray(0, at).filter((byte) => byte === 10).length;
     const code = bytes[at].toString(16).toUpperCase().padStart(2, "0");
-    throw new LedgerError(`${name}, line ${line}: byte 0x${code} is not text in UTF-8; accepted: UTF-8`);
+    throw new LedgerError(
+      `${name}, line ${line}: byte 0x${code} is not text in UTF-8; accepted: UTF-8`,
+    );
   }
 
   /** @param {string} text @param {Uint8Array} bytes @returns {number|null} */

@@ -74,7 +74,9 @@
     if (typeof value === "string") return quoted(value);
     if (Array.isArray(value)) return `[${value.map(printed).join(", ")}]`;
     if (typeof value === "object") {
-      const items = Object.entries(value).map(([name, item]) => `${quoted(name)}: ${printed(item)}`);
+      const items = Object.entries(value).map(
+        ([name, item]) => `${quoted(name)}: ${printed(item)}`,
+      );
       return `{${items.join(", ")}}`;
     }
     return String(value);
@@ -122,7 +124,8 @@
   }
 
   /** @param {string} digits a whole number, maybe with a sign */
-  const wholeOf = (digits) => (digits.startsWith("-") ? -BigInt(digits.slice(1)) : BigInt(digits.replace("+", "")));
+  const wholeOf = (digits) =>
+    digits.startsWith("-") ? -BigInt(digits.slice(1)) : BigInt(digits.replace("+", ""));
 
   /** What a reader typed, as the value it stands for. @param {string} text @returns {Value} */
   function literal(text) {

@@ -8,8 +8,14 @@
 
   /** JSON whose whole numbers are exact. @param {string} text @returns {Value} */
   function parse(text) {
-    /** @type {any} its third parameter, the number as it is written, is newer than most type files */
-    const reviver = (/** @type {string} */ _, /** @type {any} */ value, /** @type {any} */ context) => {
+    /**
+     * @type {any} its third parameter, the number as it is written, is newer than most type files
+     */
+    const reviver = (
+      /** @type {string} */ _,
+      /** @type {any} */ value,
+      /** @type {any} */ context,
+    ) => {
       if (typeof value !== "number") return value;
       if (context) return /[.e]/i.test(context.source) ? value : BigInt(context.source);
       if (!Number.isInteger(value)) return value;
@@ -19,7 +25,10 @@
     return JSON.parse(text, reviver);
   }
 
-  /** The value of a JSON text, or undefined where it is none. @param {string} text @returns {any} */
+  /**
+   * The value of a JSON text, or undefined where it is none.
+   * @param {string} text @returns {any}
+   */
   function parsed(text) {
     try {
       return parse(text);
@@ -43,7 +52,9 @@
       yield new Record(name, first.line, first.fields, format);
       for (const { line, fields } of rest) yield new Record(name, line, fields, format);
     })();
-    return format === "benchmark" ? readBenchmark(records, name) : readRecords(records, name, format);
+    return format === "benchmark"
+      ? readBenchmark(records, name)
+      : readRecords(records, name, format);
   }
 
   /** @param {string} text @param {string} name */
@@ -83,7 +94,8 @@
       return has("chat_id", "parent_chat_id") ? "qwen" : "mooncake";
     }
     const hint = has("prompt", "conversations", "messages")
-      ? " (prompts as text carry no token counts: tokenise them first)" : "";
+      ? " (prompts as text carry no token counts: tokenise them first)"
+      : "";
     throw new LedgerError(
       `${name}, line ${line}: no known trace has the keys ${Object.keys(fields).join(", ")}${hint}; ` +
         `accepted:\n${formatList()}`,
@@ -100,13 +112,17 @@
       throw new LedgerError(`${name}: an empty JSON array; accepted: at least one length`);
     }
     const prompt = values.map((/** @type {Value} */ value, /** @type {number} */ i) =>
-      whole(value, `${name}, entry ${i}`, 1n, acceptedWhole(1)));
+      whole(value, `${name}, entry ${i}`, 1n, acceptedWhole(1)),
+    );
     return { name, format: "lengths", prompt, output: prompt.map(() => 0n), failed: 0 };
   }
 
   /** One JSON object and where it stands. */
   class Record {
-    /** @param {string} file @param {number} line @param {{[key: string]: any}} fields @param {string} format */
+    /**
+     * @param {string} file @param {number} line @param {{[key: string]: any}} fields
+     * @param {string} format
+     */
     constructor(file, line, fields, format) {
       this.where = `${file}, line ${line}`;
       this.fields = fields;
@@ -164,18 +180,30 @@
       const prompt = record.whole("input_length", record.get("input_length"), 1n);
       const output = record.whole("output_length", record.get("output_length"), 0n);
       if (prompt + output > INT64_MAX) {
-        record.fail("output_length", `is ${output} after a prompt of ${prompt}`,
-                    `a total of at most ${INT64_MAX} (64 bits)`);
+        record.fail(
+          "output_length",
+          `is ${output} after a prompt of ${prompt}`,
+          `a total of at most ${INT64_MAX} (64 bits)`,
+        );
       }
       const time = record.time("timestamp", record.get("timestamp"));
       if (last !== null && time < last) {
-        record.fail("timestamp", `is ${printed(time)}`, "a time that is not before the line ahead of it");
+        record.fail(
+          "timestamp",
+          `is ${printed(time)}`,
+          "a time that is not before the line ahead of it",
+        );
       }
       last = time;
       if (withIds === null) withIds = Object.hasOwn(record.fields, "hash_ids");
       if (withIds || Object.hasOwn(record.fields, "hash_ids")) {
         record.get("hash_ids");
-        if (!withIds) record.fail("hash_ids", "is there and was not before", "hash_ids on every line or on none");
+        if (!withIds)
+          record.fail(
+            "hash_ids",
+            "is there and was not before",
+            "hash_ids on every line or on none",
+          );
         checkIds(record, prompt, size);
       }
       read.prompt.push(prompt);
@@ -190,11 +218,19 @@
     const pages = (prompt + size - 1n) / size;
     const many = BigInt(ids.length);
     if (many !== pages && !(record.format === "qwen" && many === prompt / size)) {
-      record.fail("hash_ids", `has ${many} ids for ${prompt} tokens`,
-                  `${pages} ids, one per ${size} tokens (page_ids_size says otherwise if it is otherwise)`);
+      record.fail(
+        "hash_ids",
+        `has ${many} ids for ${prompt} tokens`,
+        `${pages} ids, one per ${size} tokens (page_ids_size says otherwise if it is otherwise)`,
+      );
     }
     const odd = ids.findIndex((id) => typeof id !== "bigint");
-    if (odd >= 0) record.fail("hash_ids", `holds ${seen(ids[odd])}, which is not a whole number`, "integer ids");
+    if (odd >= 0)
+      record.fail(
+        "hash_ids",
+        `holds ${seen(ids[odd])}, which is not a whole number`,
+        "integer ids",
+      );
   }
 
   /** Whether Python takes a value for true. @param {Value} value */
@@ -217,7 +253,8 @@
       runs += 1;
       const keys = ["input_lens", "output_lens"];
       for (const key of keys) record.get(key);
-      for (const key of ["start_times", "errors"]) if (truthy(record.fields[key] ?? null)) keys.push(key);
+      for (const key of ["start_times", "errors"])
+        if (truthy(record.fields[key] ?? null)) keys.push(key);
       const n = record.array("input_lens").length;
       for (const key of keys) {
         const many = record.array(key).length;
@@ -231,7 +268,9 @@
         }
         const prompt = record.whole(`input_lens[${i}]`, record.fields.input_lens[i], 1n);
         const output = record.whole(`output_lens[${i}]`, record.fields.output_lens[i], 0n);
-        const start = timed ? Number(record.time(`start_times[${i}]`, record.fields.start_times[i])) : 0;
+        const start = timed
+          ? Number(record.time(`start_times[${i}]`, record.fields.start_times[i]))
+          : 0;
         requests.push({ prompt, output, start });
       }
     }

@@ -11,8 +11,17 @@
 
   /** @type {Settings} */
   const DEFAULTS = {
-    lengths: "5, 9, 17", trace: "", file: "", of: "total", page_size: "4", c: "1/4", reserve: "32", prefix: "4",
-    model: "Llama-3.1-8B", bytes_per_token: "", page_sizes: data.page_sizes.join(", "),
+    lengths: "5, 9, 17",
+    trace: "",
+    file: "",
+    of: "total",
+    page_size: "4",
+    c: "1/4",
+    reserve: "32",
+    prefix: "4",
+    model: "Llama-3.1-8B",
+    bytes_per_token: "",
+    page_sizes: data.page_sizes.join(", "),
   };
   const LONGEST_LINK = 8000; // letters
 
@@ -36,7 +45,10 @@
     return kv.literal(text);
   }
 
-  /** The lengths that settings name. @param {Settings} settings @param {any} read a file that was read */
+  /**
+   * The lengths that settings name.
+   * @param {Settings} settings @param {any} read a file that was read
+   */
   function findLengths(settings, read) {
     if (read) return kv.lengthsOf(read, settings.of);
     if (settings.trace) {
@@ -60,7 +72,10 @@
   /** @type {{key: any[], lengths: any}} the lengths that were asked for last */
   let latest = { key: [], lengths: null };
 
-  /** As findLengths, which is asked again only if it would answer otherwise. @param {Settings} settings @param {any} read */
+  /**
+   * As findLengths, which is asked again only if it would answer otherwise.
+   * @param {Settings} settings @param {any} read
+   */
   function lengthsFor(settings, read) {
     const key = [settings.lengths, settings.trace, settings.file, settings.of, read];
     if (!latest.lengths || key.some((part, i) => part !== latest.key[i])) {
@@ -73,12 +88,19 @@
   /** @param {Settings} settings @returns {bigint} */
   function bytesPerToken(settings) {
     if (!settings.model) {
-      return kv.whole(kv.literal(settings.bytes_per_token), "bytes_per_token", 1n,
-                      "KV bytes per token are a whole number, at least 1");
+      return kv.whole(
+        kv.literal(settings.bytes_per_token),
+        "bytes_per_token",
+        1n,
+        "KV bytes per token are a whole number, at least 1",
+      );
     }
-    if (Object.hasOwn(data.models, settings.model)) return BigInt(data.models[settings.model].bytes);
+    if (Object.hasOwn(data.models, settings.model))
+      return BigInt(data.models[settings.model].bytes);
     const names = Object.keys(data.models).join(", ");
-    throw new LedgerError(`model is ${kv.shown(settings.model)}; known are: ${names}, or give its bytes_per_token`);
+    throw new LedgerError(
+      `model is ${kv.shown(settings.model)}; known are: ${names}, or give its bytes_per_token`,
+    );
   }
 
   /**
@@ -90,7 +112,9 @@
     /** @type {Settings} */
     const settings = { ...DEFAULTS, over_maximum: "error", ...given };
     const lengths = () => lengthsFor(settings, read);
-    const [pageSize, prefix, reserve] = [settings.page_size, settings.prefix, settings.reserve].map(kv.literal);
+    const [pageSize, prefix, reserve] = [settings.page_size, settings.prefix, settings.reserve].map(
+      kv.literal,
+    );
     const c = readCost(settings.c);
     const pageSizes = kv.typedNumbers(settings.page_sizes);
     /** @template T @param {{value: T}|{error: string}} answer @returns {T} */
@@ -109,7 +133,12 @@
     const answers = {
       lengths: attempt(() => {
         const { tokens, n, total } = lengths().table();
-        return { requests: n, logical_tokens: total, shortest: tokens[0], longest: tokens[tokens.length - 1] };
+        return {
+          requests: n,
+          logical_tokens: total,
+          shortest: tokens[0],
+          longest: tokens[tokens.length - 1],
+        };
       }),
       ...ledgers,
       c: attempt(() => kv.exactCost(c)),
@@ -126,22 +155,36 @@
       paged_bytes: attempt(() => valueOf(ledgers.paged).allocated_slots * valueOf(bytes)),
       shared_bytes: attempt(() => valueOf(ledgers.shared).allocated_slots * valueOf(bytes)),
       // Of a page, where the answer changes: null where it never does.
-      envelope_bytes: attempt(() => valueOf(envelope).map((/** @type {Interval} */ { c_to }) =>
-        c_to && kv.times(c_to, kv.fraction(valueOf(bytes))))),
+      envelope_bytes: attempt(() =>
+        valueOf(envelope).map(
+          (/** @type {Interval} */ { c_to }) => c_to && kv.times(c_to, kv.fraction(valueOf(bytes))),
+        ),
+      ),
     };
     return answers;
   }
 
   /** @param {string} text */
-  const inLink = (text) => encodeURIComponent(text).replace(/%2C/g, ",").replace(/%2F/g, "/").replace(/%20/g, "+");
+  const inLink = (text) =>
+    encodeURIComponent(text).replace(/%2C/g, ",").replace(/%2F/g, "/").replace(/%20/g, "+");
 
-  /** The settings as the part of an address after #, or null where they do not fit. @param {Settings} settings */
+  /**
+   * The settings as the part of an address after #, or null where they do not fit.
+   * @param {Settings} settings
+   */
   function linkOf(settings) {
-    const kept = Object.entries(settings).filter(([name, value]) => (
-      name === "lengths" ? !settings.trace && !settings.file
-        : name === "bytes_per_token" ? !settings.model
-          : value || !["trace", "file", "model"].includes(name)));
-    const tight = kept.map(([name, value]) => [name, name === "lengths" || name === "page_sizes" ? value.replace(/,\s+/g, ",") : value]);
+    if (Object.values(settings).some((value) => value.length > LONGEST_LINK)) return null;
+    const kept = Object.entries(settings).filter(([name, value]) =>
+      name === "lengths"
+        ? !settings.trace && !settings.file
+        : name === "bytes_per_token"
+          ? !settings.model
+          : value || !["trace", "file", "model"].includes(name),
+    );
+    const tight = kept.map(([name, value]) => [
+      name,
+      name === "lengths" || name === "page_sizes" ? value.replace(/, +/g, ",") : value,
+    ]);
     const link = `#${tight.map(([name, value]) => `${name}=${inLink(value)}`).join("&")}`;
     return link.length > LONGEST_LINK ? null : link;
   }

@@ -34,7 +34,10 @@
       );
     }
     /** @type {Columns} */
-    const table = globalThis.kvledgerExplorerData.tables[format] || { prompt: names[0], output: null };
+    const table = globalThis.kvledgerExplorerData.tables[format] || {
+      prompt: names[0],
+      output: null,
+    };
     const missing = requiredColumns(table).find((column) => !names.includes(column));
     if (missing !== undefined) {
       throw new LedgerError(
@@ -62,7 +65,8 @@
     }
     if (most) return best; // a missing column is reported against the format that is nearest
     const [only] = columns;
-    if (columns.length === 1 && A_NAME.test(only) && !NO_NAMES.includes(only.toLowerCase())) return "lengths";
+    if (columns.length === 1 && A_NAME.test(only) && !NO_NAMES.includes(only.toLowerCase()))
+      return "lengths";
     throw new LedgerError(
       `${name}, line ${line}: no known trace has the columns ${columns.join(", ")}; accepted:\n${formatList()}`,
     );
@@ -70,7 +74,9 @@
 
   /** The rows of one table, each checked before it is kept. */
   class Rows {
-    /** @param {string} file @param {Columns} table @param {string[]} names @param {boolean} header */
+    /**
+     * @param {string} file @param {Columns} table @param {string[]} names @param {boolean} header
+     */
     constructor(file, table, names, header) {
       this.file = file;
       this.table = table;
@@ -85,8 +91,12 @@
       this.last = null;
       /** @param {string|null} column */
       const place = (column) => (column ? names.indexOf(column) : -1);
-      this.at = { prompt: place(table.prompt), output: place(table.output), time: place(table.time),
-                  total: place(table.total) };
+      this.at = {
+        prompt: place(table.prompt),
+        output: place(table.output),
+        time: place(table.time),
+        total: place(table.total),
+      };
     }
 
     /** @param {string} text @param {number} line */
@@ -110,8 +120,12 @@
       if (this.at.total >= 0) {
         const total = this.whole(fields, this.at.total, line, 1n);
         if (total !== prompt + output) {
-          this.fail(line, this.names[this.at.total], `${total}`,
-                    `the sum of prompt and output, ${prompt} + ${output}`);
+          this.fail(
+            line,
+            this.names[this.at.total],
+            `${total}`,
+            `the sum of prompt and output, ${prompt} + ${output}`,
+          );
         }
       }
       if (this.at.time >= 0) this.time(stripped(fields[this.at.time]), line);
@@ -129,16 +143,34 @@
         const number = /** @type {bigint} */ (kv.literal(text.split(".")[0]));
         if (number >= minimum && number <= INT64_MAX) return number;
       }
-      return this.fail(line, this.names[at], text, `a whole number from ${minimum} to ${INT64_MAX}`);
+      return this.fail(
+        line,
+        this.names[at],
+        text,
+        `a whole number from ${minimum} to ${INT64_MAX}`,
+      );
     }
 
-    /** A time is not used, but a row whose time is wrong is no good row. @param {string} text @param {number} line */
+    /**
+     * A time is not used, but a row whose time is wrong is no good row.
+     * @param {string} text @param {number} line
+     */
     time(text, line) {
-      const time = this.table.time_is_date ? dateNanoseconds(text) : NUMBER.test(text) ? Number(text) : null;
+      const time = this.table.time_is_date
+        ? dateNanoseconds(text)
+        : NUMBER.test(text)
+          ? Number(text)
+          : null;
       const name = this.names[this.at.time];
       if (time === null || time === Infinity || time === -Infinity) {
-        this.fail(line, name, text, this.table.time_is_date
-          ? "a date such as 2023-11-16 18:17:03.9799600" : "seconds, a finite number");
+        this.fail(
+          line,
+          name,
+          text,
+          this.table.time_is_date
+            ? "a date such as 2023-11-16 18:17:03.9799600"
+            : "seconds, a finite number",
+        );
       }
       if (this.last !== null && time < this.last) {
         this.fail(line, name, text, "a time that is not before the line ahead of it");
@@ -146,7 +178,10 @@
       this.last = time;
     }
 
-    /** @param {number} line @param {string} field @param {string} value @param {string} accepted @returns {never} */
+    /**
+     * @param {number} line @param {string} field @param {string} value @param {string} accepted
+     * @returns {never}
+     */
     fail(line, field, value, accepted) {
       const what = value ? `is ${seen(value)}` : "is missing";
       throw new LedgerError(`${this.file}, line ${line}: ${field} ${what}; accepted: ${accepted}`);
@@ -165,13 +200,23 @@
             "accepted: at least one that did not",
         );
       }
-      return { name: this.file, format, prompt: this.prompt, output: this.output, failed: this.failed };
+      return {
+        name: this.file,
+        format,
+        prompt: this.prompt,
+        output: this.output,
+        failed: this.failed,
+      };
     }
   }
 
-  const NEW_LINE = "new-line character seen in unquoted field - do you need to open the file in universal-newline mode?";
+  const NEW_LINE =
+    "new-line character seen in unquoted field - do you need to open the file in universal-newline mode?";
 
-  /** One line of CSV. @param {string} line @param {string} file @param {number} number @returns {string[]} */
+  /**
+   * One line of CSV.
+   * @param {string} line @param {string} file @param {number} number @returns {string[]}
+   */
   function csvFields(line, file, number) {
     if (!/["\r]/.test(line)) return line.split(",");
     const fields = [];
@@ -189,7 +234,8 @@
         }
         i += 1;
         if (line[i] === "\r") throw notCsv(file, number, NEW_LINE);
-        if (i < line.length && line[i] !== ",") throw notCsv(file, number, "',' expected after '\"'");
+        if (i < line.length && line[i] !== ",")
+          throw notCsv(file, number, "',' expected after '\"'");
       } else {
         const end = line.indexOf(",", i);
         field = line.slice(i, end < 0 ? line.length : end);

@@ -24,15 +24,24 @@
   /** @type {string|null} what is wrong with the link or the file, until the next change */
   let problem = null;
   let waiting = 0;
+  let width = 0; // of what is drawn
 
   /** Fill lists, set the sliders' ends, and listen. */
   function start() {
     if (!$("form")) return;
-    const option = (/** @type {string} */ value, /** @type {string} */ words) => kv.html("option", { value }, words);
-    const traces = Object.entries(data.traces).map(([name, trace]) => option(`trace:${name}`, trace.label));
-    $("source").append(option("typed", "your own, typed below"),
-      kv.html("optgroup", { label: "Traces of this book" }, ...traces));
-    $("model").append(...Object.keys(data.models).map((name) => option(name, name)), option("", "another: give its bytes"));
+    const option = (/** @type {string} */ value, /** @type {string} */ words) =>
+      kv.html("option", { value }, words);
+    const traces = Object.entries(data.traces).map(([name, trace]) =>
+      option(`trace:${name}`, trace.label),
+    );
+    $("source").append(
+      option("typed", "your own, typed below"),
+      kv.html("optgroup", { label: "Traces of this book" }, ...traces),
+    );
+    $("model").append(
+      ...Object.keys(data.models).map((name) => option(name, name)),
+      option("", "another: give its bytes"),
+    );
     for (const [name, { least, most, none }] of Object.entries(SLIDERS)) {
       Object.assign($(`${name}-slider`), { min: least - (none ? 1 : 0), max: most, step: 1 });
     }
@@ -40,9 +49,13 @@
       $(name).addEventListener("input", () => change(typedChange(name, $(name).value)));
     }
     for (const name of Object.keys(SLIDERS)) {
-      $(`${name}-slider`).addEventListener("input", () => change({ [name]: sliderText(name, $(`${name}-slider`).value) }));
+      $(`${name}-slider`).addEventListener("input", () =>
+        change({ [name]: sliderText(name, $(`${name}-slider`).value) }),
+      );
     }
-    $("prefix-slider").addEventListener("input", () => change({ prefix: $("prefix-slider").value }));
+    $("prefix-slider").addEventListener("input", () =>
+      change({ prefix: $("prefix-slider").value }),
+    );
     $("source").addEventListener("change", () => chooseSource($("source").value));
     $("policy").addEventListener("change", () => {
       const policy = $("policy").value;
@@ -50,13 +63,17 @@
       if (policy === "slots") raiseMaximum();
     });
     $("model").addEventListener("change", () => {
-      const bytes = settings.model in data.models ? data.models[settings.model].bytes : settings.bytes_per_token;
+      const bytes =
+        settings.model in data.models
+          ? data.models[settings.model].bytes
+          : settings.bytes_per_token;
       change({ model: $("model").value, bytes_per_token: $("model").value ? "" : bytes });
     });
     for (const choice of $("of").querySelectorAll("input")) {
       choice.addEventListener("change", () => change({ of: choice.value }));
     }
     $("file").addEventListener("change", () => readFile($("file").files[0]));
+    $("link").addEventListener("focus", () => $("link").select());
     listenForDrops();
     $("form").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
     $("form").addEventListener("reset", (/** @type {Event} */ event) => {
@@ -67,7 +84,9 @@
     });
     globalThis.addEventListener("hashchange", () => restore(location.hash));
     // Drawings are as wide as their place, so that letters stay as large as the page's.
-    new ResizeObserver(() => show()).observe($("slots"));
+    new ResizeObserver(() => {
+      if ($("results").clientWidth !== width) show();
+    }).observe($("results"));
     document.getElementById("kvledger-explorer")?.removeAttribute("hidden");
     if (!restore(location.hash)) show();
   }
@@ -137,14 +156,21 @@
       show();
     };
     if (chosen.size > kv.LARGEST_FILE) {
-      fail(`${chosen.name}: ${kv.grouped(chosen.size)} bytes; accepted here: up to ` +
-        `${kv.grouped(kv.LARGEST_FILE)} bytes (the command line reads larger files)`);
+      fail(
+        `${chosen.name}: ${kv.grouped(chosen.size)} bytes; accepted here: up to ` +
+          `${kv.grouped(kv.LARGEST_FILE)} bytes (the command line reads larger files)`,
+      );
       return;
     }
     const reader = new FileReader();
     reader.addEventListener("error", () => fail(`${chosen.name}: cannot be read`));
     reader.addEventListener("load", () => {
-      const result = attempt(() => kv.readTrace(kv.decode(/** @type {ArrayBuffer} */ (reader.result), chosen.name), chosen.name));
+      const result = attempt(() =>
+        kv.readTrace(
+          kv.decode(/** @type {ArrayBuffer} */ (reader.result), chosen.name),
+          chosen.name,
+        ),
+      );
       if ("error" in result) fail(result.error);
       else {
         file = result.value;
@@ -154,7 +180,10 @@
     reader.readAsArrayBuffer(chosen);
   }
 
-  /** Take settings from a link; anything else after # is a place on the page. @param {string} hash */
+  /**
+   * Take settings from a link; anything else after # is a place on the page.
+   * @param {string} hash
+   */
   function restore(hash) {
     if (!hash.includes("=") || hash === linkOf(settings)) return false;
     const link = readLink(hash);
@@ -184,9 +213,17 @@
     const answers = compute({ ...settings, over_maximum: "count" }, read);
     showSettings(answers);
     showErrors(answers);
-    const width = Math.max($("slots").clientWidth, 200); // hidden places have none
-    const shown = kv.showAnswers({ answers, settings, width, lengths: () => kv.lengthsFor(settings, read) });
-    for (const [id, nodes] of Object.entries(shown)) $(id).replaceChildren(...nodes);
+    width = $("results").clientWidth;
+    const shown = kv.showAnswers({
+      answers,
+      settings,
+      width: Math.max(width, 200),
+      lengths: () => kv.lengthsFor(settings, read),
+    });
+    for (const [id, nodes] of Object.entries(shown)) {
+      $(id).replaceChildren(...nodes);
+      $(id).closest("section")?.toggleAttribute("hidden", !nodes.length);
+    }
   }
 
   /** @param {string} id @param {string} value typed text is left alone, so that the cursor stays */
@@ -203,18 +240,26 @@
     const typed = !settings.trace && !read;
     $("source").value = settings.trace ? `trace:${settings.trace}` : read ? "file" : "typed";
     $("own").hidden = !typed;
-    $("of").hidden = !settings.trace && !(read && read.output.some((/** @type {bigint} */ output) => output));
-    for (const choice of $("of").querySelectorAll("input")) choice.checked = choice.value === settings.of;
+    $("of").hidden =
+      !settings.trace && !(read && read.output.some((/** @type {bigint} */ output) => output));
+    for (const choice of $("of").querySelectorAll("input"))
+      choice.checked = choice.value === settings.of;
     for (const name of TYPED) set(name, settings[name]);
     const numeric = settings.reserve !== "pow2" && settings.reserve !== "oracle";
     $("policy").value = numeric ? "slots" : settings.reserve;
     $("maximum").hidden = !numeric;
     $("model").value = settings.model in data.models ? settings.model : "";
-    if (settings.model && "value" in bytes_per_token) set("bytes_per_token", String(bytes_per_token.value));
+    if (settings.model && "value" in bytes_per_token)
+      set("bytes_per_token", String(bytes_per_token.value));
     const windowed = settings.model && data.models[settings.model]?.windowed;
-    $("model-note").textContent = windowed ? "Window layers are counted in full, as one page size for all layers does." : "";
+    $("model-note").textContent = windowed
+      ? "Window layers are counted in full, as one page size for all layers does."
+      : "";
     for (const name of Object.keys(SLIDERS)) {
-      const value = name === "c" && "value" in c ? Number(c.value.n) / Number(c.value.d) : Number(settings[name]);
+      const value =
+        name === "c" && "value" in c
+          ? Number(c.value.n) / Number(c.value.d)
+          : Number(settings[name]);
       set(`${name}-slider`, String(sliderPosition(name, value)));
       $(`${name}-slider`).setAttribute("aria-valuetext", `${settings[name]} slots`);
     }
@@ -222,11 +267,18 @@
     $("prefix-slider").max = String(shortest);
     set("prefix-slider", String(Math.min(Number(settings.prefix) || 0, shortest)));
     $("prefix-slider").setAttribute("aria-valuetext", `${settings.prefix} tokens`);
-    $("about").textContent = read ? aboutFile(read) : typed ? "Numbers, or a trace as CSV or JSONL. All of it stays in your browser." : "";
+    $("about").textContent = read
+      ? aboutFile(read)
+      : typed
+        ? "Numbers, or a trace as CSV or JSONL. All of it stays in your browser."
+        : "";
     const link = linkOf(settings);
-    $("link").hidden = !link;
-    $("link").href = link || "#";
-    $("link-note").textContent = link ? (read ? "The link holds the file's name and not its content." : "")
+    set("link", link ? location.href.split("#", 1)[0] + link : "");
+    $("link").disabled = !link;
+    $("link-note").textContent = link
+      ? read
+        ? "The link holds the file's name and not its content."
+        : ""
       : "These are too many lengths for a link.";
   }
 
@@ -240,7 +292,11 @@
   function settingOf(answer, message) {
     const [first] = message.split(" ", 1);
     if (first === "bytes_per_token" || first === "model") return "bytes_per_token";
-    if (["costs", "best", "near_best", "envelope", "envelope_bytes"].includes(answer) && first.startsWith("page_size")) return "page_sizes";
+    if (
+      ["costs", "best", "near_best", "envelope", "envelope_bytes"].includes(answer) &&
+      first.startsWith("page_size")
+    )
+      return "page_sizes";
     return ["page_size", "prefix", "reserve", "c"].includes(first) ? first : "lengths";
   }
 
