@@ -11,9 +11,7 @@
     if (/^\s*[[{]/.test(text)) return true;
     const line = text.trim().split("\n", 1)[0];
     if (!/\p{L}/u.test(line)) return false;
-    const names = line
-      .split(",")
-      .map((name) => name.trim().replace(/^"|"$/g, ""));
+    const names = line.split(",").map((name) => name.trim().replace(/^"|"$/g, ""));
     /** @type {Columns[]} */
     const tables = Object.values(globalThis.kvledgerExplorerData.tables);
     return tables.some((table) =>

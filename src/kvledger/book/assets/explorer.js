@@ -4,8 +4,10 @@
   const data = globalThis.kvledgerExplorerData;
   const { DEFAULTS, attempt, compute, linkOf, readLink } = kv;
 
-  /** Powers of two from the least to the most; below them nothing, where that is allowed. */
-  /** @type {{[setting: string]: {least: number, most: number, none: boolean}}} */
+  /**
+   * Powers of two from the least to the most; below them nothing, where that is allowed.
+   * @type {{[setting: string]: {least: number, most: number, none: boolean}}}
+   */
   const SLIDERS = {
     page_size: { least: 0, most: 12, none: false },
     c: { least: -18, most: 12, none: true },
@@ -63,10 +65,7 @@
       if (policy === "slots") raiseMaximum();
     });
     $("model").addEventListener("change", () => {
-      const bytes =
-        settings.model in data.models
-          ? data.models[settings.model].bytes
-          : settings.bytes_per_token;
+      const bytes = modelNow()?.bytes || settings.bytes_per_token; // a first value for one's own
       change({ model: $("model").value, bytes_per_token: $("model").value ? "" : bytes });
     });
     for (const choice of $("of").querySelectorAll("input")) {
@@ -129,6 +128,10 @@
       change({ reserve: String(lengths.value.longest) });
     }
   }
+
+  /** The model in use, if it is one of the book's. */
+  const modelNow = () =>
+    Object.hasOwn(data.models, settings.model) ? data.models[settings.model] : null;
 
   /** The file in use, if one is. */
   const readNow = () => (settings.file && file && file.name === settings.file ? file : null);
@@ -240,19 +243,20 @@
     const typed = !settings.trace && !read;
     $("source").value = settings.trace ? `trace:${settings.trace}` : read ? "file" : "typed";
     $("own").hidden = !typed;
-    $("of").hidden =
-      !settings.trace && !(read && read.output.some((/** @type {bigint} */ output) => output));
+    const outputs = read
+      ? read.output.some((/** @type {bigint} */ output) => output)
+      : settings.trace || kv.looksLikeTrace(settings.lengths);
+    $("of").hidden = !outputs;
     for (const choice of $("of").querySelectorAll("input"))
       choice.checked = choice.value === settings.of;
     for (const name of TYPED) set(name, settings[name]);
     const numeric = settings.reserve !== "pow2" && settings.reserve !== "oracle";
     $("policy").value = numeric ? "slots" : settings.reserve;
     $("maximum").hidden = !numeric;
-    $("model").value = settings.model in data.models ? settings.model : "";
+    $("model").value = modelNow() ? settings.model : "";
     if (settings.model && "value" in bytes_per_token)
       set("bytes_per_token", String(bytes_per_token.value));
-    const windowed = settings.model && data.models[settings.model]?.windowed;
-    $("model-note").textContent = windowed
+    $("model-note").textContent = modelNow()?.windowed
       ? "Window layers are counted in full, as one page size for all layers does."
       : "";
     for (const name of Object.keys(SLIDERS)) {
