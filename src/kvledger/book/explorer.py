@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from kvledger import __version__
-from kvledger.formats.common import TRACE_FORMATS
+from kvledger.formats.common import TRACE_FORMATS, format_list
 from kvledger.formats.tables import TABLES
 from kvledger.lengths import LengthTable
 from kvledger.metadata import DEFAULT_PAGE_SIZES
@@ -89,6 +89,7 @@ def explorer_data() -> dict[str, Any]:
         "version": __version__,
         "page_sizes": list(DEFAULT_PAGE_SIZES),
         "formats": TRACE_FORMATS,
+        "format_list": format_list(),
         "tables": {name: table._asdict() for name, table in TABLES.items()},
         "models": {
             name: {

@@ -15,10 +15,8 @@
 
   /** @returns {{[name: string]: string}} what each format holds, by its name */
   const formats = () => globalThis.kvledgerExplorerData.formats;
-  const formatList = () =>
-    Object.entries(formats())
-      .map(([name, holds]) => `  ${name}: ${holds}`)
-      .join("\n");
+  /** @returns {string} one line for each format */
+  const formatList = () => globalThis.kvledgerExplorerData.format_list;
   /** @param {number|bigint} minimum */
   const acceptedWhole = (minimum) => `accepted: a whole number from ${minimum} to ${INT64_MAX}`;
   /** A text without the space at its ends. @param {string} text */
