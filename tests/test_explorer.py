@@ -7,8 +7,11 @@ opens a copy on a disk; its looks are tested with the rest of the book in test_b
 from __future__ import annotations
 
 import base64
+import bz2
+import gzip
 import io
 import json
+import lzma
 import math
 import os
 import random
@@ -985,8 +988,12 @@ def test_a_file_is_dropped(opened: Callable[..., Page]) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\x1f\x8b\x08\x00", "packed.gz: packed with gzip; accepted here: the unpacked file"),
-        (b"", "packed.gz: the file is empty; accepted:"),
+        (gzip.compress(b"5\n"), "packed: gzip data; accepted here: plain text (the command line"),
+        (bz2.compress(b"5\n"), "packed: bzip2 data; accepted here: plain text"),
+        (lzma.compress(b"5\n"), "packed: xz data; accepted here: plain text"),
+        (b"(\xb5/\xfd\x00", "packed: zstd data; accepted here: plain text"),
+        (b"PAR1\x15\x04", "packed: Parquet; accepted here: plain text"),
+        (b"", "packed: the file is empty; accepted:"),
     ],
 )
 def test_a_file_for_the_command_line_is_refused(
@@ -994,7 +1001,7 @@ def test_a_file_for_the_command_line_is_refused(
 ) -> None:
     page = opened()
     page.get_by_label("or a file").set_input_files(
-        {"name": "packed.gz", "mimeType": "application/gzip", "buffer": content}
+        {"name": "packed", "mimeType": "application/octet-stream", "buffer": content}
     )
     alert = page.get_by_role("alert")
     alert.wait_for()

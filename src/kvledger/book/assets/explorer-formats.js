@@ -10,6 +10,14 @@
 (function (kv) {
   const { INT64_MAX, LedgerError } = kv;
   const LARGEST_FILE = 128 * 2 ** 20;
+  /** What a file that is no text begins with. */
+  const NO_TEXT = [
+    { holds: "gzip data", magic: [0x1f, 0x8b] },
+    { holds: "bzip2 data", magic: [0x42, 0x5a, 0x68] },
+    { holds: "xz data", magic: [0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00] },
+    { holds: "zstd data", magic: [0x28, 0xb5, 0x2f, 0xfd] },
+    { holds: "Parquet", magic: [0x50, 0x41, 0x52, 0x31] },
+  ];
   // What Python takes for space: JavaScript's own idea of it differs in some letters.
   const SPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]/;
 
@@ -19,6 +27,7 @@
   const formatList = () => globalThis.kvledgerExplorerData.format_list;
   /** @param {number|bigint} minimum */
   const acceptedWhole = (minimum) => `accepted: a whole number from ${minimum} to ${INT64_MAX}`;
+
   /** A text without the space at its ends. @param {string} text */
   function stripped(text) {
     let [from, to] = [0, text.length];
@@ -37,8 +46,11 @@
   function decode(buffer, name) {
     const bytes = new Uint8Array(buffer);
     const [a, b] = bytes;
-    if (a === 0x1f && b === 0x8b) {
-      throw new LedgerError(`${name}: packed with gzip; accepted here: the unpacked file`);
+    const kind = NO_TEXT.find(({ magic }) => magic.every((byte, i) => bytes[i] === byte));
+    if (kind) {
+      throw new LedgerError(
+        `${name}: ${kind.holds}; accepted here: plain text (the command line reads more)`,
+      );
     }
     if ((a === 0xff && b === 0xfe) || (a === 0xfe && b === 0xff)) {
       throw new LedgerError(`${name}, line 1: the encoding is UTF-16; accepted: UTF-8`);
