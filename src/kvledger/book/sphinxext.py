@@ -615,6 +615,7 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the extension to a Sphinx application."""
     app.setup_extension("myst_nb")
+    app.setup_extension("kvledger.book.explorer")
     app.add_domain(NumberDomain, override=True)
     app.add_post_transform(NumbersOfOtherPages)
     app.add_transform(CitableFigures)

@@ -1,0 +1,1284 @@
+"""The explorer against the package: the same answers and the same errors, in a real browser.
+
+The small book built here has the explorer's page alone. It is opened from its file, as a reader
+opens a copy on a disk; its looks are tested with the rest of the book in test_browser.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import gzip
+import io
+import json
+import lzma
+import math
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from test_browser import (
+    CHECKS,
+    FLAGS,
+    MODES,
+    ONCE,
+    WIDTHS,
+    Visit,
+    find_chromium,
+    new_visit,
+    serve,
+)
+
+import kvledger as kv
+from kvledger.book import explorer, style
+from kvledger.errors import LedgerError
+from kvledger.ledger import Ledger
+from kvledger.metadata import (
+    DEFAULT_PAGE_SIZES,
+    best_page_size,
+    bytes_from_slots,
+    cost,
+    envelope,
+    exact_cost,
+    near_best,
+)
+from kvledger.models import Model
+from kvledger.paging import page_counts, paged
+from kvledger.reservation import contiguous
+from kvledger.sharing import shared
+from kvledger.traces import load_lengths, load_trace
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = "chapters/explorer.html"
+
+# ---------------------------------------------------------------- the page and a browser
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A book of the explorer's page, with an empty page for each that it refers to."""
+    root = tmp_path_factory.mktemp("explorer")
+    (root / "chapters").mkdir()
+    text = (ROOT / "chapters" / "explorer.md").read_text(encoding="utf-8")
+    (root / "chapters" / "explorer.md").write_text(text, encoding="utf-8")
+    others = sorted(set(re.findall(r"\{doc\}`(\w+)`", text)))
+    assert others, "the page refers to no other"
+    for name in others:
+        (root / "chapters" / f"{name}.md").write_text(f"# {name}\n", encoding="utf-8")
+    toc = ["format: jb-book", "root: chapters/explorer", "chapters:"]
+    toc += [f"  - file: chapters/{name}" for name in others]
+    (root / "_toc.yml").write_text("\n".join(toc), encoding="utf-8")
+    shutil.copyfile(ROOT / "_config.yml", root / "_config.yml")
+    shutil.copyfile(ROOT / "chapters" / "references.bib", root / "chapters" / "references.bib")
+    (root / "requirements.txt").write_text("# of the explorer's book\n", encoding="utf-8")
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src" / "kvledger", root / "src" / "kvledger", ignore=skip)
+    shutil.copytree(ROOT / "data", root / "data")
+    made = subprocess.run(
+        [sys.executable, "-m", "kvledger.book.build", "book"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return root / "_build" / "html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, site: Path) -> Iterator[Callable[..., Page]]:
+    """Open the page from its file, and see to it that nothing goes wrong meanwhile."""
+    contexts = []
+    wrong: list[str] = []
+
+    def open(state: str = "", **options: Any) -> Page:
+        context = browser.new_context(viewport={"width": 1400, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda r: None if _is_local(r.url) else wrong.append(r.url))
+        page.on("pageerror", lambda e: wrong.append(str(e)))
+        page.on("dialog", lambda d: wrong.append(d.message))
+        page.on(
+            "console",
+            lambda m: wrong.append(m.text) if m.type in {"error", "warning"} else None,
+        )
+        page.goto((site / PAGE).as_uri() + state)
+        return page
+
+    yield open
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def _is_local(url: str) -> bool:
+    return url.startswith(("file://", "data:", "blob:"))
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, site: Path) -> Iterator[Page]:
+    """One page, to compute with."""
+    context = browser.new_context()
+    found = context.new_page()
+    found.goto((site / PAGE).as_uri())
+    yield found
+    context.close()
+
+
+#: Whole numbers leave the browser as texts, so that none is rounded on the way.
+PLAIN = "(_, value) => typeof value === 'bigint' ? String(value) : value"
+
+
+def computed(page: Page, inputs: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """What the page computes from each of some settings."""
+    text = page.evaluate(
+        f"inputs => JSON.stringify(inputs.map((i) => kvledgerExplorer.compute(i)), {PLAIN})",
+        inputs,
+    )
+    answers: list[dict[str, Any]] = json.loads(text)
+    return answers
+
+
+# ---------------------------------------------------------------- the package, asked the same
+
+
+def literal(text: str) -> Any:
+    """What a typed text stands for: nothing, a whole number, another number, or a word."""
+    word = text.strip()
+    if not word:
+        return None
+    if re.fullmatch(r"[+-]?[0-9]+", word):
+        return int(word)
+    if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", word, re.IGNORECASE):
+        return float(word)
+    return word
+
+
+def typed_list(text: str) -> list[Any]:
+    text = re.sub(r"\s*[,;]$", "", text.strip())
+    return [literal(word) for word in re.split(r"\s*[,;]\s*|\s+", text)] if text else []
+
+
+def typed_cost(text: str) -> Any:
+    parts = re.fullmatch(r"\s*([0-9]+)/([0-9]+)\s*", text)
+    return Fraction(text.strip()) if parts and int(parts[2]) else literal(text)
+
+
+def plain(value: Any) -> Any:
+    """A result in the form in which the page gives it."""
+    if isinstance(value, Ledger):
+        names = [field.name for field in fields(value) if getattr(value, field.name) is not None]
+        names += ["distinct_tokens", "reserved_never_used_slots", "unused_share"]
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Fraction):
+        return {"n": str(value.numerator), "d": str(value.denominator)}
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value == math.inf:
+        return None
+    return str(value)
+
+
+def attempt(answer: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"value": plain(answer())}
+    except LedgerError as error:
+        return {"error": str(error)}
+
+
+def expected(typed: dict[str, str]) -> dict[str, Any]:
+    """Every answer of the page, from the package."""
+    lengths: Any = typed_list(typed.get("lengths", ""))
+    if "trace" in typed:
+        marginals = load_lengths(typed["trace"])
+        lengths = marginals.prompt if typed.get("of") == "prompt" else marginals.total
+    size, prefix = literal(typed["page_size"]), literal(typed["prefix"])
+    reserve, over = literal(typed["reserve"]), typed["over_maximum"]
+    c, sizes = typed_cost(typed["c"]), typed_list(typed["page_sizes"])
+    model: Any = typed.get("model")
+    if not model:
+        each = int(typed["bytes_per_token"])
+        model = Model("own", 1, 1, each, latent=True, bytes_per_element=1)
+
+    def tested() -> list[dict[str, Any]]:
+        exact, total = exact_cost(c), kv.lengths.as_lengths
+        return [
+            {
+                "page_size": p,
+                "pages": pages,
+                "tail_slack_slots": p * pages - total(lengths).total_tokens,
+                "metadata": pages * exact,
+                "cost": pages * (p + exact),
+            }
+            for p, pages in page_counts(lengths, sizes).items()
+        ]
+
+    def summary() -> dict[str, int]:
+        table = kv.lengths.as_lengths(lengths)
+        return {
+            "requests": table.n_requests,
+            "logical_tokens": table.total_tokens,
+            "shortest": int(table.tokens[0]),
+            "longest": table.max_tokens,
+        }
+
+    def held(ledger: Ledger) -> Fraction:
+        return bytes_from_slots(ledger.allocated_slots, model)
+
+    ledgers = {
+        "contiguous": lambda: contiguous(lengths, reserve, over_maximum=over),
+        "paged": lambda: paged(lengths, size),
+        "shared": lambda: shared(lengths, size, prefix),
+    }
+    answers = {
+        "lengths": attempt(summary),
+        **{name: attempt(ledger) for name, ledger in ledgers.items()},
+        "c": attempt(lambda: exact_cost(c)),
+        "cost": attempt(lambda: cost(lengths, size, c)),
+        "costs": attempt(tested),
+        "best": attempt(lambda: best_page_size(lengths, c, sizes)),
+        "near_best": attempt(lambda: near_best(lengths, c, sizes)),
+        "envelope": attempt(lambda: envelope(lengths, sizes)),
+        "bytes_per_token": attempt(lambda: kv.models.load_model(model).kv_bytes_per_token),
+        "envelope_bytes": attempt(
+            lambda: [
+                math.inf if c_to == math.inf else bytes_from_slots(c_to, model)
+                for _, _, c_to in envelope(lengths, sizes)
+            ]
+        ),
+    }
+    for name, ledger in ledgers.items():
+        answer = attempt(lambda ledger=ledger: held(ledger()))  # type: ignore[misc]
+        if "value" in answer:  # slots are whole, and so are their bytes
+            assert answer["value"]["d"] == "1"
+            answer = {"value": answer["value"]["n"]}
+        answers[f"{name}_bytes"] = answer
+    return answers
+
+
+# ---------------------------------------------------------------- a thousand inputs
+
+ODD_WORDS = (
+    "0",
+    "-3",
+    "2.5",
+    "5.0",
+    "1e3",
+    "x",
+    "nan",
+    "",
+    "1O24",
+    "'",
+    '"<b>',
+    "1e400",
+    "é\t",
+    "-0.0",
+)
+ODD_COSTS = ("", "-1", "-0.5", "abc", "1/0", "nan", "inf", "1e400", "-1/4", "1/", "0x1", "<b>1</b>")
+TEST_MODELS = ("Llama-3.1-8B", "Gemma-3-27B", "DeepSeek-V3/R1", "OPT-175B")
+
+
+def some_length(draw: random.Random) -> str:
+    kind = draw.random()
+    if kind < 0.75:
+        return str(draw.randint(1, draw.choice((4, 40, 5000))))
+    if kind < 0.9:
+        return str(draw.choice((2**31, 2**53, 2**62)) + draw.randint(-3, 3))
+    if kind < 0.97:
+        return str(
+            max(1, draw.choice((2**63, 2**64)) // draw.choice((1, 2, 4, 64)) - draw.randint(0, 2))
+        )
+    return draw.choice(ODD_WORDS)
+
+
+def some_lengths(draw: random.Random) -> str:
+    small = draw.random() < 0.6  # most lists have no length that 64 bits or a float find hard
+    many = draw.choice((0, 1, 2, 3, 5, 8, 40)) if draw.random() < 0.98 else 0
+    words = [str(draw.randint(1, 300)) if small else some_length(draw) for _ in range(many)]
+    return draw.choice((", ", ",", " ", "\n", " ; ")).join(words)
+
+
+def some_slots(draw: random.Random, odd: tuple[str, ...] = ODD_WORDS) -> str:
+    kind = draw.random()
+    if kind < 0.1:
+        return draw.choice(odd)
+    if kind < 0.15:
+        return str(2 ** draw.choice((31, 53, 62, 63)) + draw.randint(-2, 2))
+    return str(draw.choice((draw.randint(1, 64), 2 ** draw.randint(0, 12))))
+
+
+def some_cost(draw: random.Random) -> str:
+    kind = draw.random()
+    if kind < 0.1:
+        return draw.choice(ODD_COSTS)
+    if kind < 0.4:
+        return f"{draw.randint(0, 99)}/{draw.randint(1, 99)}"
+    if kind < 0.7:
+        return repr(draw.choice((0.0, 0.1, 1e-7, 1e22, draw.random(), draw.random() * 1e-5)))
+    return str(draw.choice((0, 1, 4, 64, 10**20, draw.randint(0, 50))))
+
+
+def some_settings(draw: random.Random) -> dict[str, str]:
+    sizes = draw.sample(range(1, 70), draw.randint(1, 12))
+    if draw.random() < 0.3:
+        sizes = list(DEFAULT_PAGE_SIZES)
+    page_sizes = ", ".join([*map(str, sizes), *([some_slots(draw)] if draw.random() < 0.2 else [])])
+    typed = {
+        "lengths": some_lengths(draw),
+        "page_size": some_slots(draw),
+        "reserve": draw.choice(("pow2", "oracle", some_slots(draw), "5000", "pow3")),
+        "over_maximum": draw.choice(("error", "count")),
+        "prefix": draw.choice(("0", "1", "4", some_slots(draw))),
+        "c": some_cost(draw),
+        "page_sizes": page_sizes if draw.random() < 0.97 else "",
+        "model": draw.choice(TEST_MODELS),
+    }
+    if draw.random() < 0.3:
+        typed["model"] = ""
+        typed["bytes_per_token"] = str(draw.randint(1, 10**7))
+    if draw.random() < 0.02:
+        typed["trace"] = draw.choice(kv.TRACE_NAMES)
+        typed["of"] = draw.choice(("total", "prompt"))
+    return typed
+
+
+def differences(typed: dict[str, str], answer: dict[str, Any]) -> list[str]:
+    want = expected(typed)
+    assert set(want) == set(answer)
+    return [
+        f"{name} of {typed}: the page has {answer[name]}, the package {want[name]}"
+        for name in want
+        if answer[name] != want[name]
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_hundred_random_inputs_have_the_package_s_answers(page: Page, seed: int) -> None:
+    draw = random.Random(f"explorer {seed}")
+    inputs = [some_settings(draw) for _ in range(200)]
+    wrong = [
+        difference
+        for typed, answer in zip(inputs, computed(page, inputs), strict=True)
+        for difference in differences(typed, answer)
+    ]
+    assert not wrong, "\n".join(wrong[:5])
+
+
+def test_the_random_inputs_reach_answers_and_errors_of_every_kind() -> None:
+    draw = random.Random("explorer 0")
+    seen: dict[str, set[str]] = {}
+    errors = set()
+    for _ in range(200):
+        for name, answer in expected(some_settings(draw)).items():
+            seen.setdefault(name, set()).update(answer)
+            if "error" in answer:
+                errors.add(re.sub(r"'.*'|\d+|\".*\"", "", answer["error"]))
+    assert all(
+        kinds == {"value", "error"} for name, kinds in seen.items() if name != "bytes_per_token"
+    )
+    for words in (
+        "add up to",
+        " bits)",
+        "is missing",
+        "at most the reserved",
+        "is empty",
+        "prefix is",
+    ):
+        assert any(words in error for error in errors), words
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"lengths": f"{2**53 + 1}, {2**53 + 3}"}, None),
+        ({"lengths": f"{2**62}, {2**62 - 1}", "page_size": "1"}, None),
+        ({"lengths": f"{2**62}, {2**62}"}, "lengths add up to 9223372036854775808; sums up to"),
+        ({"lengths": str(2**63 - 1), "page_size": "2"}, "slots of 2-slot pages add up to"),
+        ({"lengths": str(2**62 + 1), "reserve": "pow2"}, "next powers of two are given up to"),
+        ({"lengths": "5, 9", "reserve": str(2**62)}, "reserved slots add up to"),
+        (
+            {"lengths": f"{2**62}, {2**62}", "prefix": str(2**62), "page_size": "1"},
+            "shared pages add",
+        ),
+        ({"lengths": "5, 9, 17", "page_size": str(2**63)}, "at least 1, and at most 92233720"),
+        ({"lengths": "1, 2, 3, 6", "page_sizes": "1, 2, 3, 6", "c": "0"}, None),
+        ({"lengths": "6", "page_sizes": "2, 3, 6", "c": "0"}, None),  # a tie: the larger
+        ({"lengths": "5,, 9"}, r"lengths[1] is missing; a length is"),
+        ({"lengths": "5, '\"\\"}, r"""lengths[1] is '\'"\\'; a length is"""),
+        ({"lengths": "length\n5"}, "lengths[0] is 'length'; a length is"),
+        ({"lengths": "5, " + "x" * 70}, "lengths[1] is '" + "x" * 56 + "...; a length"),
+        (
+            {"trace": "mooncake_conversation", "reserve": "8192"},
+            "a request of lengths is 126527 tok",
+        ),
+        (
+            {"trace": "sharegpt_8k", "of": "prompt", "prefix": "2"},
+            "prefix is 2; request 0 has 1 tok",
+        ),
+    ],
+)
+def test_what_is_hard_for_a_float_a_tie_or_a_word(
+    page: Page, typed: dict[str, str], words: str | None
+) -> None:
+    whole = {
+        "lengths": "5",
+        "page_size": "4",
+        "reserve": "oracle",
+        "over_maximum": "error",
+        "prefix": "0",
+        "c": "1/3",
+        "page_sizes": "1, 2, 4",
+        "model": "Llama-3.1-8B",
+        **typed,
+    }
+    (answer,) = computed(page, [whole])
+    assert differences(whole, answer) == []
+    errors = [each["error"] for each in answer.values() if "error" in each]
+    assert any(words in error for error in errors) if words else not errors, errors
+
+
+def test_every_trace_of_the_book_is_as_the_package_has_it(page: Page) -> None:
+    inputs = [
+        {
+            "trace": trace,
+            "of": of,
+            "page_size": "16",
+            "reserve": "pow2",
+            "over_maximum": "error",
+            "prefix": "1",
+            "c": "1/1000",
+            "page_sizes": "1, 7, 16, 48, 4096",
+            "model": model,
+        }
+        for trace in kv.TRACE_NAMES
+        for of in ("total", "prompt")
+        for model in (list(kv.load_models())[:: 3 if of == "total" else 40])
+    ]
+    for typed, answer in zip(inputs, computed(page, inputs), strict=True):
+        assert differences(typed, answer) == []
+    tables = page.evaluate(
+        """() => Object.entries(kvledgerExplorerData.traces).map(([name, { total }]) => {
+          const { tokens, requests } = kvledgerExplorer.unpack(total).table();
+          return [name, tokens.map(Number), requests.map(Number)];
+        })"""
+    )
+    assert [name for name, _, _ in tables] == list(kv.TRACE_NAMES)
+    for name, tokens, requests in tables:
+        table = load_lengths(name).total
+        assert (tokens, requests) == (table.tokens.tolist(), table.requests.tolist())
+
+
+def test_every_model_has_the_package_s_bytes(page: Page) -> None:
+    models = kv.load_models()
+    answers = computed(page, [{"model": name} for name in models])
+    assert [answer["bytes_per_token"] for answer in answers] == [
+        {"value": str(model.kv_bytes_per_token)} for model in models.values()
+    ]
+    windowed = page.evaluate(
+        """() => Object.entries(kvledgerExplorerData.models)
+          .filter(([, model]) => model.windowed).map(([name]) => name)"""
+    )
+    assert windowed == [name for name, model in models.items() if model.window_layers]
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ({"model": "Llama-9"}, "model is 'Llama-9'; known are: OPT-13B, OPT-66B, "),
+        ({"model": "toString"}, "model is 'toString'; known are: "),
+        (
+            {"model": "", "bytes_per_token": "0"},
+            "bytes_per_token is 0; KV bytes per token are a wh",
+        ),
+        (
+            {"model": "", "bytes_per_token": "<b>"},
+            "bytes_per_token is '<b>'; KV bytes per token are",
+        ),
+        (
+            {"model": "", "bytes_per_token": ""},
+            "bytes_per_token is missing; KV bytes per token are",
+        ),
+    ],
+)
+def test_an_unknown_model_is_one_error(page: Page, typed: dict[str, str], message: str) -> None:
+    (answer,) = computed(page, [typed])
+    for name in ("bytes_per_token", "paged_bytes", "envelope_bytes"):
+        assert answer[name]["error"].startswith(message)
+    assert "value" in answer["paged"]
+
+
+def test_an_unknown_trace_is_the_package_s_error(page: Page) -> None:
+    for name in ("azure", "__proto__", "<img src=x onerror=alert(1)>"):
+        (answer,) = computed(page, [{"trace": name}])
+        with pytest.raises(LedgerError) as error:
+            load_lengths(name)
+        assert answer["lengths"] == {"error": str(error.value)}
+
+
+# ---------------------------------------------------------------- files
+
+RUN = {
+    "request_throughput": 1.5,
+    "input_lens": [10, 20, 30],
+    "output_lens": [1, 0, 3],
+    "start_times": [100.5, 100.25, 101.0],
+    "errors": ["", "timed out", ""],
+}
+GOOD = {
+    "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+    "2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8",
+    "azure with zones": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10T00:30:01+0030,2399,6\n"
+    "2024-05-10 00:00:03Z,7,0\n",
+    "burstgpt": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,0,0,1087,API log\n118,GPT-4,417,276,693,x\n",
+    "prefill": "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
+    "74,918,992,0.08\n1,905,906,0.001\n",
+    "tokens": "output_tokens,prompt_tokens,arrival_s\n0,7,.5\n2,8,1e0\n",
+    "quoted": '"prompt_tokens","output_tokens"\n"7","1"\n"8",2\n',
+    "quoted names": 'prompt_tokens,"a ""b"", c",output_tokens\n7,"x, y",1\n8,,"2"\n',
+    "lengths": "5\n9.0\n+17\n\n",
+    "one column": "\n length\n5\n\n9.\n",
+    "large": f"prompt_tokens,output_tokens\n{2**53 + 1},{2**62}\n",
+    "array": " [5, 9,\n 17.0]\n",
+    "large array": f"[{2**53 + 1}, {2**62}]",
+    "mooncake": '{"timestamp": 27482, "input_length": 1025, "output_length": 52, '
+    '"hash_ids": [46, 47, 2]}\n'
+    '{"timestamp": 30535, "input_length": 512, "output_length": 26, "hash_ids": [46]}\n',
+    "mooncake without ids": '{"timestamp": 0, "input_length": 5, "output_length": 1}\n' * 2,
+    "qwen": '{"chat_id": 159, "timestamp": 61.1, "input_length": 33, "output_length": 1, '
+    '"hash_ids": [1, 2, 3]}\n{"chat_id": 160, "timestamp": 61.2, "input_length": 33, '
+    '"output_length": 1, "hash_ids": [7, 8]}\n',
+    "benchmark": json.dumps(RUN) + "\n",
+    "two benchmarks": json.dumps(RUN) + "\n" + json.dumps(RUN) + "\n",
+    "benchmark, indented": json.dumps(RUN, indent=1),
+    "other letters": "Täglich\n5\n9\n",
+}
+TOKENS = "prompt_tokens,output_tokens\n"
+BAD = {
+    "nothing": "",
+    "blank": " \n\r\n",
+    "header only": TOKENS,
+    "empty array": "[]",
+    "all failed": json.dumps({**RUN, "errors": ["a", "b", "c"]}),
+    "all of burstgpt failed": GOOD["burstgpt"].replace(",18,", ",0,").replace(",276,", ",0,"),
+    "a cut row": GOOD["prefill"].rstrip()[:-6],
+    "a wrong total": GOOD["prefill"].replace("906", "90"),
+    "a cut JSON line": GOOD["mooncake"][:-20],
+    "a cut JSON object": json.dumps(RUN, indent=1)[:-3],
+    "a cut array": "[5, 9,",
+    "an unknown column": "a,b\n1,2\n",
+    "a missing column": "TIMESTAMP,ContextTokens\n2023-11-16 18:17:03,5\n",
+    "unknown keys": '{"a": 1, "b": 2}',
+    "text": '{"prompt": "Hi", "output_tokens": 5}',
+    "a missing key": '{"timestamp": 0, "input_length": 5}',
+    "no detail": '{"request_throughput": 1.5}',
+    "arrays of two sizes": json.dumps({**RUN, "output_lens": [1]}),
+    "no array": json.dumps({**RUN, "output_lens": 1}),
+    "an odd item": json.dumps({**RUN, "input_lens": [10, 20, True]}),
+    "no object": GOOD["mooncake without ids"] + "[5, 2.50, null, {'': 1}]\n".replace("'", '"'),
+    "a number": GOOD["mooncake without ids"] + "1e3\n",
+    "ids vanish": GOOD["mooncake"] + '{"timestamp": 30536, "input_length": 5, "output_length": 1}',
+    "ids appear": GOOD["mooncake without ids"] + GOOD["mooncake"],
+    "too few ids": GOOD["mooncake"].replace("[46, 47, 2]", "[46, 47]"),
+    "an odd id": GOOD["mooncake"].replace("[46]", '["46"]'),
+    "a fractional id": GOOD["mooncake"].replace("[46]", "[46.0]"),
+    "time goes back": GOOD["mooncake"].replace("30535", "27481.5"),
+    "no time": GOOD["mooncake"].replace("30535", "null"),
+    "a huge time": GOOD["mooncake"].replace("30535", "1e400"),
+    "a prompt of nothing": GOOD["mooncake"].replace("512", "0"),
+    "a fraction": GOOD["mooncake"].replace("512", "512.5"),
+    "a negative zero": GOOD["mooncake"].replace("512", "-0.0"),
+    "beyond 64 bits": GOOD["mooncake"].replace("512", str(2**63)),
+    "a sum beyond 64 bits": TOKENS + f"{2**63 - 1},1\n",
+    "an array item": '[5, "9"]',
+    "an array of arrays": "[5, [9, [1.5e300, false]]]",
+    "two lengths on a line": "5\n9,3\n",
+    "not a length": "5\nnine\n",
+    "an odd first line": "1O24\n5\n",
+    "nan": "nan\n5\n",
+    "an open quote": TOKENS + '1,"2\n',
+    "a quote too many": TOKENS + '1,"2"3\n',
+    "an open quote in the header": '"prompt_tokens,output_tokens\n1,2\n',
+    "time goes back in a table": GOOD["tokens"].replace("1e0", ".25"),
+    "an endless time": GOOD["tokens"].replace("1e0", "1e999"),
+    "no such day": GOOD["azure"].replace("11-16 18:17:04", "02-30 18:17:04"),
+    "no such hour": GOOD["azure"].replace("18:17:04", "24:00:00"),
+    "a date too early": GOOD["azure"].replace("2023-11-16 18:17:03", "1600-11-16 18:17:03"),
+    "no date": GOOD["azure"].replace("2023-11-16 18:17:04.0319600", "yesterday"),
+    "markup": "<script>document.title='ran'</script>,b\n1,2\n",
+    "markup in a value": TOKENS + '"<img src=x onerror=alert(1)>",\'\n',
+    "a long value": TOKENS + "x" * 99 + ",1\n",
+    "UTF-16": GOOD["azure"].encode("utf-16"),
+    "UTF-16 without a mark": GOOD["azure"].encode("utf-16-le"),
+    "latin-1": (TOKENS + "1,2\n3,\ufffd4\n5,é6\n")
+    .replace("é", "\x00")
+    .encode()
+    .replace(b"\x00", b"\xe9"),
+}
+
+
+def read_by_page(page: Page, files: list[bytes]) -> list[dict[str, Any]]:
+    text = page.evaluate(
+        f"""files => JSON.stringify(files.map((file) => {{
+          const bytes = Uint8Array.from(atob(file), (letter) => letter.charCodeAt(0));
+          return kvledgerExplorer.attempt(() => {{
+            const text = kvledgerExplorer.decode(bytes.buffer, "trace.csv");
+            return kvledgerExplorer.readTrace(text, "trace.csv");
+          }});
+        }}), {PLAIN})""",
+        [base64.b64encode(file).decode() for file in files],
+    )
+    answers: list[dict[str, Any]] = json.loads(text)
+    return answers
+
+
+def read_by_package(content: bytes) -> dict[str, Any]:
+    """What the package reads, and only of lengths; it runs in a folder of its own."""
+    Path("trace.csv").write_bytes(content)
+    return attempt(lambda: _lengths_only(load_trace("trace.csv")))
+
+
+def _lengths_only(trace: kv.Trace) -> dict[str, Any]:
+    return {
+        "prompt": trace.prompt_tokens.tolist(),
+        "output": trace.output_tokens.tolist(),
+        "failed": trace.failed_requests,
+    }
+
+
+def same_reading(got: dict[str, Any], want: dict[str, Any]) -> bool:
+    """Whether both read the same; what a parser says of broken JSON is its own affair."""
+    if "value" in got and "value" in want:
+        value = {**got["value"], "failed": str(got["value"]["failed"])}
+        return bool({name: value[name] for name in want["value"]} == want["value"])
+    if "error" in got and "error" in want:
+        return _without_parser_s_words(got["error"]) == _without_parser_s_words(want["error"])
+    return False
+
+
+def _without_parser_s_words(error: str) -> str:
+    if "JSON cut short" not in error:
+        return error
+    error = re.sub(r"malformed \(.*\); accepted", "malformed; accepted", error)
+    return re.sub(r"^trace.csv, line \d+: (.*one length a line)", r"trace.csv: \1", error)
+
+
+@pytest.mark.parametrize("kind", ["good", "bad"])
+def test_files_are_read_and_refused_as_by_the_package(
+    page: Page, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = GOOD if kind == "good" else BAD
+    files = {n: c.encode() if isinstance(c, str) else c for n, c in corpus.items()}
+    if kind == "good":
+        files |= {f"{name}, marked": b"\xef\xbb\xbf" + content for name, content in files.items()}
+        files |= {
+            f"{name}, CRLF": content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+            for name, content in files.items()
+        }
+    wrong = []
+    for name, got in zip(files, read_by_page(page, list(files.values())), strict=True):
+        want = read_by_package(files[name])
+        assert ("value" in want) == (kind == "good"), (name, want)
+        if not same_reading(got, want):
+            wrong.append(f"{name}: the page has {got}, the package {want}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_damaged_files_are_read_and_refused_as_by_the_package(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random("damaged")
+    files = []
+    for _ in range(400):
+        text = draw.choice(list(GOOD.values()))
+        for _ in range(draw.randint(1, 2)):
+            at = draw.randrange(len(text))
+            cut = draw.choice((0, 1, 1, 5))
+            text = text[:at] + draw.choice(("", "", *'0,9.-"\nx ]}{ é')) + text[at + cut :]
+        files.append(text.encode())
+    answers = read_by_page(page, files)
+    wrong = [
+        f"{file!r}: the page has {got}, the package {want}"
+        for file, got in zip(files, answers, strict=True)
+        if not same_reading(got, want := read_by_package(file))
+    ]
+    assert not wrong, "\n".join(wrong[:5])
+    assert 100 < sum("error" in answer for answer in answers) < 390
+
+
+# ---------------------------------------------------------------- the page itself
+
+
+def ledger_on(page: Page) -> dict[str, list[str]]:
+    """The ledger's table as it is shown: each quantity with a value for each policy."""
+    rows: list[list[str]] = page.evaluate(
+        """() => [...document.querySelectorAll("#kvx-ledger tr")].map((row) =>
+          [...row.cells].map((cell) => [...cell.childNodes].map((node) =>
+            node.nodeName === "SMALL" ? "" : node.textContent).join("")))"""
+    )
+    return {name: values for name, *values in rows}
+
+
+def column(ledger: Ledger) -> dict[str, str]:
+    names = ["requests", "logical_tokens", "shared_tokens", "distinct_tokens", "tail_slack_slots"]
+    names += ["reserved_slots", "allocated_slots", "pages"]
+    return {name: f"{getattr(ledger, name):,}" for name in names}
+
+
+def shows(page: Page, place: int, ledger: Ledger) -> None:
+    shown = ledger_on(page)
+    assert {name: shown[name][place] for name in column(ledger)} == column(ledger)
+
+
+def test_what_is_typed_is_shown_as_the_package_has_it(opened: Callable[..., Page]) -> None:
+    page = opened()
+    lengths = [20, 23, 9]
+    page.get_by_label("Tokens of each request").fill("20 23\n9")
+    page.get_by_label("Page size, slots").fill("8")
+    page.get_by_label("Maximum, slots").fill("24")
+    page.get_by_label("Shared prefix, tokens").fill("8")
+    page.get_by_label("Cost per page c, slots").fill("0.1")
+    page.get_by_label("Model", exact=True).select_option("Qwen3-8B")
+    page.get_by_label("Page sizes compared").fill("1, 2, 4, 8")
+    shows(page, 0, contiguous(lengths, 24))
+    shows(page, 1, paged(lengths, 8))
+    shows(page, 2, shared(lengths, 8, 8))
+    bytes_shown = page.locator("#kvx-ledger small").all_text_contents()
+    slots = [ledger.allocated_slots for ledger in (contiguous(lengths, 24), paged(lengths, 8))]
+    assert bytes_shown[:2] == [f"{int(bytes_from_slots(n, 'Qwen3-8B')):,}" for n in slots]
+    best = best_page_size(lengths, 0.1, [1, 2, 4, 8])
+    finding = page.locator(".kvx-finding").text_content() or ""
+    assert finding.startswith(f"Pages of {best.page_size} cost least: {float(best.cost):g} slots.")
+    rows = page.locator("#kvx-envelope tbody tr").all_inner_texts()
+    assert len(rows) == len(envelope(lengths, [1, 2, 4, 8]))
+    for row, (size, c_from, c_to) in zip(rows, envelope(lengths, [1, 2, 4, 8]), strict=True):
+        cells = row.split()
+        assert cells[0] == str(size)
+        for c in (c_from, c_to):
+            assert ("∞" if c == math.inf else str(c)) in cells
+    page.get_by_label("Without pages, reserve").select_option("pow2")
+    shows(page, 0, contiguous(lengths, "pow2"))
+    page.get_by_label("Without pages, reserve").select_option("oracle")
+    shows(page, 0, contiguous(lengths, "oracle"))
+    page.get_by_role("button", name="Start again").click()
+    shows(page, 1, paged([5, 9, 17], 4))
+
+
+@pytest.mark.parametrize(("page_size", "prefix"), [(4, 8), (3, 5), (16, 4), (1, 1)])
+def test_the_squares_are_the_slots_of_the_ledger(
+    opened: Callable[..., Page], page_size: int, prefix: int
+) -> None:
+    lengths = [20, 9, 23]
+    state = f"#lengths=20,9,23&page_size={page_size}&prefix={prefix}&reserve=32"
+    counts = opened(state).evaluate(
+        """() => [...document.querySelectorAll("#kvx-slots .kvx-panel svg")].map((panel) =>
+          Object.fromEntries(["used", "slack", "reserved", "shared"].map((part) =>
+            [part, panel.querySelectorAll(`rect.kvx-part-${part}:not(pattern *)`).length])))"""
+    )
+    ledgers = [
+        contiguous(lengths, 32),
+        paged(lengths, page_size),
+        shared(lengths, page_size, prefix),
+    ]
+    assert counts == [
+        {
+            "used": ledger.distinct_tokens,
+            "slack": ledger.tail_slack_slots,
+            "reserved": ledger.reserved_slots,
+            "shared": ledger.shared_tokens,
+        }
+        for ledger in ledgers
+    ]
+
+
+def test_a_trace_is_chosen_and_a_maximum_below_it_raised(opened: Callable[..., Page]) -> None:
+    page = opened()
+    page.get_by_label("Requests", exact=True).select_option(label="Azure code")
+    marginals = load_lengths("azure_code_2023")
+    shows(page, 0, contiguous(marginals.total, marginals.total.max_tokens))
+    shows(page, 1, paged(marginals.total, 4))
+    page.get_by_label("prompt alone").check()
+    shows(page, 1, paged(marginals.prompt, 4))
+    page.get_by_label("Maximum, slots").fill("4096")
+    counted = contiguous(marginals.prompt, 4096, over_maximum="count")
+    shows(page, 0, counted)
+    assert ledger_on(page)["refused_requests"][0] == f"{counted.refused_requests:,}"
+    assert counted.refused_requests
+    # Bars, not squares; and the green line is apart from them.
+    assert page.locator("#kvx-slots rect.kvx-part-used").count() < 20
+    assert page.locator("#kvx-slots .kvx-part-shared").count() == 0
+
+
+def test_the_keyboard_reaches_and_moves_everything(opened: Callable[..., Page]) -> None:
+    page = opened()
+    names = []
+    page.locator("#kvx-source").focus()
+    for _ in range(40):
+        names.append(page.evaluate("document.activeElement.id || document.activeElement.className"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", names[-1]
+        page.keyboard.press("Tab")
+        if not page.evaluate("document.activeElement.closest('.kvx') !== null"):
+            break
+    inputs = page.evaluate(
+        """() => [...document.querySelectorAll(".kvx :is(input, select, textarea, button)")]
+          .filter((e) => e.checkVisibility()).map((e) => e.id || e.className)"""
+    )
+    assert set(inputs) <= set(names)
+    assert {"kvx-link", "kv-table kvx-table"} <= set(names)
+    page.get_by_label("Page size by powers of two").focus()
+    page.keyboard.press("ArrowRight")
+    shows(page, 1, paged([5, 9, 17], 8))
+    assert page.get_by_label("Page size, slots").input_value() == "8"
+    page.get_by_label("Cost of a page by powers of two").focus()
+    page.keyboard.press("Home")
+    assert page.get_by_label("Cost per page c, slots").input_value() == "0"
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_label("Cost per page c, slots").input_value() == "1/262144"
+    page.get_by_label("Shared prefix, up to the shortest request").focus()
+    page.keyboard.press("End")
+    shows(page, 2, shared([5, 9, 17], 8, 5))
+
+
+def test_what_changes_is_said_and_what_is_drawn_has_words(opened: Callable[..., Page]) -> None:
+    page = opened("#lengths=1,2,3&page_size=2&prefix=0&c=1/3")
+    status = page.get_by_role("status")
+    first = status.text_content() or ""
+    assert "3 requests, 6 tokens" in first
+    page.get_by_label("Page size, slots").fill("16")
+    assert "In pages of 16 they hold 48 slots, 42 of them tail slack (87.50%)" in (
+        status.text_content() or ""
+    )
+    labels = page.locator(".kvx svg").evaluate_all(
+        "all => all.map((e) => [e.getAttribute('role'), e.getAttribute('aria-label')])"
+    )
+    assert len(labels) == 4  # two policies, the curve and the strip
+    for role, label in labels:
+        assert role == "img"
+        assert len(label.split()) > 5
+
+
+def test_each_error_stands_at_its_setting(opened: Callable[..., Page]) -> None:
+    page = opened()
+    wrong = {
+        "Page size, slots": ("page_size", "0", lambda: paged([5], 0)),
+        "Cost per page c, slots": ("c", "-1", lambda: exact_cost(-1)),
+        "Maximum, slots": ("reserve", "x", lambda: contiguous([5], "x")),
+        "Shared prefix, tokens": ("prefix", "6", lambda: shared([5, 9, 17], 4, 6)),
+        "Page sizes compared": ("page_sizes", "4, 2.5", lambda: envelope([5], [4, 2.5])),
+        "Tokens of each request": ("lengths", "5, x", lambda: paged([5, "x"], 1)),
+    }
+    for label, (name, text, answer) in wrong.items():
+        field = page.get_by_label(label)
+        before = field.input_value()
+        field.fill(text)
+        with pytest.raises(LedgerError) as error:
+            answer()
+        assert page.locator(".kvx-error:visible").all_text_contents() == [str(error.value)]
+        assert field.get_attribute("aria-invalid") == "true"
+        described = field.get_attribute("aria-describedby")
+        assert described == f"kvx-{name}-error"
+        field.fill(before)
+        assert page.locator(".kvx-error:visible").count() == 0
+        assert field.get_attribute("aria-invalid") == "false"
+
+
+# ---------------------------------------------------------------- files and markup
+
+MARKUP = "<img src=x onerror=\"document.title='ran'\"><script>document.title='ran'</script>'\"&amp;"
+
+
+def ran_nothing(page: Page) -> None:
+    page.wait_for_timeout(50)
+    assert page.title() != "ran"
+    assert page.locator(".kvx :is(img, script, iframe)").count() == 0
+
+
+def test_a_chosen_file_is_read_and_stays_here(opened: Callable[..., Page]) -> None:
+    page = opened()
+    name = MARKUP.replace("/", "") + ".csv"
+    content = GOOD["azure"].encode()
+    page.get_by_label("or a file").set_input_files(
+        {"name": name, "mimeType": "text/csv", "buffer": content}
+    )
+    page.wait_for_function("document.getElementById('kvx-source').value === 'file'")
+    shows(page, 1, paged([4818, 3188], 4))
+    about = page.locator("#kvx-about").text_content() or ""
+    assert about.startswith(f"{name}: 2 requests, read as azure.")
+    assert page.locator("#kvx-source option[value=file]").text_content() == name
+    page.get_by_label("prompt alone").check()
+    shows(page, 1, paged([4808, 3180], 4))
+    page.wait_for_function("location.hash.includes('file=')")
+    assert "4808" not in page.evaluate("location.hash")
+    assert "not its content" in (page.locator("#kvx-link-note").text_content() or "")
+    ran_nothing(page)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"{MARKUP.replace(',', '')},b\n1,2\n",
+        TOKENS + f'1,2\n"{MARKUP.replace(chr(34), chr(34) * 2)}",1\n',
+        json.dumps({MARKUP: 1}),
+        json.dumps([5, MARKUP]),
+        json.dumps({"input_length": MARKUP, "output_length": 1, "timestamp": 0}),
+        TOKENS + f"1,2,{MARKUP}\n",
+    ],
+)
+def test_markup_in_a_file_is_shown_and_never_run(opened: Callable[..., Page], content: str) -> None:
+    page = opened()
+    name = f"{MARKUP.replace('/', '')}.csv"
+    page.get_by_label("or a file").set_input_files(
+        {"name": name, "mimeType": "text/csv", "buffer": content.encode()}
+    )
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    text = alert.text_content() or ""
+    assert text.startswith(f"{name}")
+    assert "accepted" in text
+    ran_nothing(page)
+    page.get_by_label("Tokens of each request").fill(content)
+    assert page.locator("#kvx-lengths-error").is_visible()
+    ran_nothing(page)
+    assert alert.is_hidden()  # the next change takes the message away
+
+
+def test_a_file_is_dropped(opened: Callable[..., Page]) -> None:
+    page = opened()
+    page.evaluate(
+        """(text) => {
+          const files = new DataTransfer();
+          files.items.add(new File([text], "dropped.txt"));
+          const drop = { dataTransfer: files, bubbles: true, cancelable: true };
+          document.getElementById("kvx-results").dispatchEvent(new DragEvent("drop", drop));
+        }""",
+        "7\n8\n",
+    )
+    page.wait_for_function("document.getElementById('kvx-source').value === 'file'")
+    shows(page, 1, paged([7, 8], 4))
+    assert page.locator("#kvx-of").is_hidden()  # plain lengths have no output to leave out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"5\n"), "packed: gzip data; accepted here: plain text (the command line"),
+        (bz2.compress(b"5\n"), "packed: bzip2 data; accepted here: plain text"),
+        (lzma.compress(b"5\n"), "packed: xz data; accepted here: plain text"),
+        (b"(\xb5/\xfd\x00", "packed: zstd data; accepted here: plain text"),
+        (b"PAR1\x15\x04", "packed: Parquet; accepted here: plain text"),
+        (b"", "packed: the file is empty; accepted:"),
+    ],
+)
+def test_a_file_for_the_command_line_is_refused(
+    opened: Callable[..., Page], content: bytes, message: str
+) -> None:
+    page = opened()
+    page.get_by_label("or a file").set_input_files(
+        {"name": "packed", "mimeType": "application/octet-stream", "buffer": content}
+    )
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert (alert.text_content() or "").startswith(message)
+    shows(page, 1, paged([5, 9, 17], 4))  # what was there stays
+
+
+def test_a_file_too_large_is_refused_unread(opened: Callable[..., Page]) -> None:
+    page = opened()
+    page.evaluate("kvledgerExplorer.LARGEST_FILE = 10")
+    page.get_by_label("or a file").set_input_files(
+        {"name": "large.txt", "mimeType": "text/plain", "buffer": b"5\n" * 6}
+    )
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert "large.txt: 12 bytes; accepted here: up to 10 bytes" in (alert.text_content() or "")
+
+
+# ---------------------------------------------------------------- the link
+
+
+def test_the_address_holds_the_settings_and_restores_them(opened: Callable[..., Page]) -> None:
+    page = opened()
+    before = page.evaluate("history.length")
+    page.get_by_label("Tokens of each request").fill("20, 23; 9&c=5#")
+    page.get_by_label("Tokens of each request").fill("20, 23, 9")
+    page.get_by_label("Page size, slots").fill("8")
+    page.get_by_label("Cost per page c, slots").fill("3/14")
+    page.get_by_label("Without pages, reserve").select_option("pow2")
+    page.get_by_label("KV bytes per token").fill("1000")
+    page.wait_for_function("location.hash.includes('bytes_per_token=1000')")
+    link = page.evaluate("location.hash")
+    assert "lengths=20,23,9&" in link
+    assert "c=3/14&" in link
+    shown = page.get_by_label("Link to these settings")
+    assert shown.input_value() == page.evaluate("location.href")
+    shown.focus()
+    assert page.evaluate("getSelection().toString()") == page.evaluate("location.href")
+    assert page.evaluate("history.length") == before  # moving a slider is no new page
+    other = opened(link)
+    assert other.get_by_label("Model", exact=True).input_value() == ""
+    for label, value in {
+        "Tokens of each request": "20,23,9",
+        "Page size, slots": "8",
+        "Cost per page c, slots": "3/14",
+        "Without pages, reserve": "pow2",
+        "KV bytes per token": "1000",
+    }.items():
+        assert other.get_by_label(label, exact=True).input_value() == value
+    assert ledger_on(other) == ledger_on(page)
+    assert (
+        other.evaluate("kvledgerExplorer.linkOf(kvledgerExplorer.readLink(location.hash).settings)")
+        == link
+    )
+    other.evaluate("location.hash = '#trace=sharegpt_8k&of=prompt&page_size=16'")
+    other.wait_for_function("document.getElementById('kvx-source').value === 'trace:sharegpt_8k'")
+    shows(other, 1, paged(load_lengths("sharegpt_8k").prompt, 16))
+    other.evaluate("location.hash = '#what-it-reads'")  # a place on the page is no setting
+    other.wait_for_timeout(50)
+    shows(other, 1, paged(load_lengths("sharegpt_8k").prompt, 16))
+
+
+def test_odd_texts_survive_the_link(page: Page) -> None:
+    odd = {
+        "lengths": "5,\n9;\t17 % & = # + é 😀 <b>",
+        "trace": "",
+        "file": "",
+        "of": "prompt",
+        "page_size": " 4 ",
+        "c": "1/4&c=2",
+        "reserve": "",
+        "prefix": "+1",
+        "model": "DeepSeek-V3/R1",
+        "bytes_per_token": "",
+        "page_sizes": "1,2",
+    }
+    link, back = page.evaluate(
+        """(odd) => {
+          const link = kvledgerExplorer.linkOf(odd);
+          return [link, kvledgerExplorer.readLink(link)];
+        }""",
+        odd,
+    )
+    kept = {
+        name: text for name, text in odd.items() if name not in ("trace", "file", "bytes_per_token")
+    }
+    assert back == {"settings": kept, "problem": None}
+    assert re.fullmatch(r"#[\x21-\x7e]+", link)
+    long = page.evaluate(
+        "kvledgerExplorer.linkOf({ lengths: '12345 '.repeat(2000), page_size: '4' })"
+    )
+    assert long is None
+
+
+def test_too_many_lengths_for_a_link_are_said_so(opened: Callable[..., Page]) -> None:
+    page = opened()
+    page.get_by_label("Tokens of each request").fill("12345 " * 2000)
+    assert page.get_by_label("Link to these settings").is_disabled()
+    assert "too many lengths" in (page.locator("#kvx-link-note").text_content() or "")
+    shows(page, 1, paged([12345] * 2000, 4))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (f"#{MARKUP}=1", "this link has a setting "),
+        (
+            "#javascript:alert(1)=1",
+            "this link has a setting 'javascript:alert(1)'; accepted: lengths,",
+        ),
+        ("#__proto__=1", "this link has a setting '__proto__'; accepted: lengths"),
+        ("#page_size=4&page_size=8", "this link has page_size twice; accepted: each setting once"),
+        ("#of=half", "of is 'half'; accepted: total, prompt"),
+        (
+            "#lengths=5&trace=sharegpt_8k",
+            "this link has lengths and trace; accepted: one of lengths",
+        ),
+        ("#page_size=%E0%A4%A", None),
+        (f"#trace={MARKUP}", None),
+        (f"#file={MARKUP}", None),
+        (f"#model={MARKUP}", None),
+        (
+            f"#page_size={MARKUP}&c={MARKUP}&prefix={MARKUP}&reserve={MARKUP}&page_sizes={MARKUP}",
+            None,
+        ),
+        (f"#lengths={MARKUP}", None),
+        ("#lengths=" + "9" * 5000, None),
+        ("#=&&&===", "this link has a setting ''; accepted: lengths"),
+    ],
+)
+def test_a_malformed_link_is_said_and_never_run(
+    opened: Callable[..., Page], state: str, message: str | None
+) -> None:
+    page = opened(state.replace(" ", "%20").replace("&amp;", "%26amp%3B"))
+    errors = page.locator(".kvx-error:visible").all_text_contents()
+    assert len(errors) == len(set(errors)) >= 1
+    if message is not None:
+        assert len(errors) == 1
+        assert errors[0].startswith(message)
+    ran_nothing(page)
+
+
+def test_a_file_named_by_a_link_is_asked_for(opened: Callable[..., Page]) -> None:
+    page = opened("#file=mine.csv&page_size=8")
+    assert page.locator(".kvx-error:visible").all_text_contents() == [
+        "mine.csv: a link holds no file; choose the file again"
+    ]
+    page.get_by_label("or a file").set_input_files(
+        {"name": "mine.csv", "mimeType": "text/csv", "buffer": b"5\n9\n"}
+    )
+    page.wait_for_function("document.getElementById('kvx-source').value === 'file'")
+    shows(page, 1, paged([5, 9], 8))
+    assert page.locator(".kvx-error:visible").count() == 0
+
+
+# ---------------------------------------------------------------- looks, weight and making
+
+
+def test_without_scripts_the_page_says_what_it_needs(browser: Browser, site: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site / PAGE).as_uri())
+    assert page.locator("#kvledger-explorer").is_hidden()
+    words = page.locator(".kvx-noscript")
+    assert words.is_visible()
+    assert "needs JavaScript" in words.inner_text()
+    assert "kvledger account" in words.inner_text()
+    assert words.locator("a").get_attribute("href") == "reproduce.html"
+    context.close()
+
+
+def test_with_scripts_it_does_not(page: Page) -> None:
+    assert page.locator("#kvledger-explorer").is_visible()
+    assert page.locator(".kvx-noscript").count() == 0
+
+
+STATES = (
+    "",
+    "#trace=mooncake_conversation&page_size=16&reserve=pow2&prefix=512&c=1/512",
+    "#lengths=5,x&page_size=0&c=-1&reserve=0&prefix=9&page_sizes=0&model=none",
+    f"#lengths={2**62}&page_size={2**40}&c=1e30&reserve=oracle&prefix=0&page_sizes=1,7,{2**40}",
+    "#lengths=8,8&page_size=8&c=0&reserve=1&prefix=8&page_sizes=8",
+)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_state_passes_the_checks_of_a_page(
+    browser: Browser, site: Path, mode: str, width: int
+) -> None:
+    server = serve(site)
+    visit: Visit = new_visit(browser, site, f"http://127.0.0.1:{server.server_port}", width, mode)
+    wrong = []
+    for state in STATES:
+        visit.page.goto("about:blank")  # or the next state would be no new visit
+        visit.open(PAGE + state, settle=False)
+        for folded in visit.page.locator(".kvx summary").all():
+            folded.click()
+        wrong += [
+            f"{state} {check.__name__}: {what}"
+            for check in (*CHECKS, *ONCE)
+            for what in check(visit)
+        ]
+        # What scrolls of its own on a narrow page is a table, which the keyboard reaches.
+        wrong += visit.page.evaluate(
+            """() => [...document.querySelectorAll(".kvx *")].filter((e) =>
+              e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "auto"
+              && !e.matches(".kvx-table[tabindex='0'], textarea")).map((e) => e.outerHTML)"""
+        )
+    visit.page.context.close()
+    server.shutdown()
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_number_is_drawn_that_is_none(opened: Callable[..., Page]) -> None:
+    for state in STATES:
+        page = opened(state)
+        drawn = page.locator("#kvledger-explorer").evaluate("e => e.outerHTML")
+        assert not re.search(r"NaN|undefined|\[object|Infinity", drawn), state
+
+
+def test_only_the_explorer_s_page_loads_its_scripts_in_their_order(site: Path) -> None:
+    text = (site / PAGE).read_text(encoding="utf-8")
+    loaded = re.findall(r'<script defer="defer" src="\.\./_static/(explorer[\w-]*\.js)', text)
+    assert loaded == list(explorer.SCRIPTS)
+    assert "explorer.css" in text
+    for other in (site / "chapters").glob("*.html"):
+        if other.name != "explorer.html":
+            assert "explorer-" not in re.sub(r"<a .*?</a>", "", other.read_text(encoding="utf-8"))
+
+
+def test_the_data_are_light_and_the_same_each_time(site: Path) -> None:
+    made = (site / "_static" / explorer.DATA).read_text(encoding="utf-8")
+    explorer.data_script.cache_clear()
+    assert explorer.data_script() == made
+    assert "</" not in made
+    total = sum((site / "_static" / name).stat().st_size for name in explorer.SCRIPTS)
+    assert total < 400_000  # bytes: less than half a second of a slow line
+
+
+def test_the_colours_are_those_of_the_figures() -> None:
+    text = (explorer.FORM.parent / "assets" / "explorer.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r"\.kvx \{(.*?)\}", text, re.DOTALL)[:2]
+    found = dict(re.findall(r"--kvx-([\w-]+): (#\w+)", light))
+    parts = {"used": "used", "shared": "shared", "slack": "tail slack", "reserved": "reserved"}
+    for name, part in {**parts, "metadata": "metadata"}.items():
+        assert found[name].lower() == style.PART[part].colour.lower()
+    assert found["ink"] == style.INK["light"].ink
+    assert found["faint"] == style.INK["light"].faint
+    assert dict(re.findall(r"--kvx-(ink|faint): (#\w+)", dark)) == {
+        "ink": style.INK["dark"].ink,
+        "faint": style.INK["dark"].faint,
+    }
+
+
+def test_scripts_make_no_markup_and_share_no_names() -> None:
+    """Text becomes text only: no script writes HTML, evaluates, fetches or stores."""
+    assets = explorer.FORM.parent / "assets"
+    shared_names: list[str] = []
+    for name in explorer.SCRIPTS[1:]:
+        text = (assets / name).read_text(encoding="utf-8")
+        forbidden = re.findall(
+            r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|\bfetch\b|"
+            r"XMLHttpRequest|import\(|localStorage|sessionStorage|cookie|sendBeacon|setTimeout\(\"",
+            text,
+        )
+        assert forbidden == [], name
+        for names in re.findall(r"Object\.assign\(kv, \{(.*?)\}\)", text, re.DOTALL):
+            shared_names += [each.strip() for each in names.split(",") if each.strip()]
+    assert len(shared_names) == len(set(shared_names)) > 20
+
+
+def test_an_explorer_without_words_for_readers_without_scripts_is_an_error() -> None:
+    from docutils.core import publish_string
+    from docutils.parsers.rst import directives
+
+    directives.register_directive("explorer", explorer.ExplorerDirective)
+    said = io.StringIO()
+    publish_string(".. explorer::\n", settings_overrides={"warning_stream": said})
+    assert "explorer: no content; accepted: what is read without JavaScript" in said.getvalue()
