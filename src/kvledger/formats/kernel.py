@@ -181,20 +181,24 @@ def _decimal(data: Bytes, at: Any) -> tuple[Any, float, bool]:
 
     Where there are none, the place behind them is the place before them.
     """
-    start, digits, places = at, 0, 0
-    number: Any = 0
-    has_dot = False
-    while True:
-        digit = data[at] - _ZERO
-        if digit <= _NINE:
-            number = number * 10 + np.int64(digit)  # wraps where there are too many, which is told
-            digits += 1
-            places += has_dot
-        elif data[at] == _DOT and not has_dot:
-            has_dot = True
-        else:
-            break
+    start = at
+    number: Any = 0  # wraps where there are too many digits, which is told
+    digit = data[at] - _ZERO
+    while digit <= _NINE:
+        number = number * 10 + np.int64(digit)
         at += _ONE
+        digit = data[at] - _ZERO
+    digits, places = np.int64(at - start), np.int64(0)
+    if data[at] == _DOT:
+        at += _ONE
+        behind_dot = at
+        digit = data[at] - _ZERO
+        while digit <= _NINE:
+            number = number * 10 + np.int64(digit)
+            at += _ONE
+            digit = data[at] - _ZERO
+        places = np.int64(at - behind_dot)
+        digits += places
     if digits == 0:
         return start, 0.0, True
     if digits > 18 or number > _EXACT:

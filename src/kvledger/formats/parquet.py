@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any, Never
 
@@ -53,17 +54,20 @@ def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
         bar = source.progress(file.metadata.num_rows, "row")
         first_row = 1
         batches = file.iter_batches(_BATCH_ROWS, columns=names)
-        while True:
-            try:
-                batch = next(batches, None)
-            except (pa.ArrowException, OSError) as error:
-                raise _damaged(label, error) from None
-            if batch is None:
-                return
-            yield reader.rows(batch, first_row)
-            first_row += batch.num_rows
-            if bar is not None:
-                bar.update(batch.num_rows)
+        with ThreadPoolExecutor(1) as ahead:  # decodes the next batch while this one is counted
+            waiting = ahead.submit(next, batches, None)
+            while True:
+                try:
+                    batch = waiting.result()
+                except (pa.ArrowException, OSError) as error:
+                    raise _damaged(label, error) from None
+                if batch is None:
+                    return
+                waiting = ahead.submit(next, batches, None)
+                yield reader.rows(batch, first_row)
+                first_row += batch.num_rows
+                if bar is not None:
+                    bar.update(batch.num_rows)
 
     return Reading(rows(), reader.selection.tally, nothing=_NOTHING)
 
@@ -149,8 +153,10 @@ class _ParquetReader:
         output = numbers["output"] if "output" in numbers else np.zeros_like(prompt)
         if not len(prompt):
             return Columns(prompt, output, time)
-        kept = output > 0 if self.table.zero_output_failed else slice(None)
-        if bool((prompt[kept] < 1).any()) or int(prompt.min()) < 0 or int(output.min()) < 0:
+        may_fail = self.table.zero_output_failed
+        if int(prompt.min()) < (0 if may_fail else 1) or int(output.min()) < 0:
+            return None
+        if may_fail and bool((prompt[output > 0] < 1).any()):
             return None
         if int(prompt.max()) + int(output.max()) > INT64_MAX:
             return None

@@ -344,13 +344,16 @@ def read_table(
     table = table_of(where, format, columns, has_header=header_line is not None)
     # A list of lengths may stand on one line where it cannot be a table without a header.
     several = header_line is None and (is_named or source.is_stdin)
+    blocks = chain_blocks(first, blocks)
     if several and not is_named:
-        _check_no_table(label, first)
+        head = list(islice(blocks, 2))  # a last line without its end is a block of its own
+        _check_no_table(label, head)
+        blocks = chain(head, blocks)
     reader = _TableReader(
         label, table, columns, header_line is not None, format=format, count=count, several=several
     )
     nothing = "a header and no requests; accepted: at least one line after the header"
-    return Reading(reader.read(chain_blocks(first, blocks)), reader.tally, nothing=nothing)
+    return Reading(reader.read(blocks), reader.tally, nothing=nothing)
 
 
 def _header(label: str, first: Block) -> tuple[int | None, list[str], Block]:
@@ -374,12 +377,13 @@ def _header(label: str, first: Block) -> tuple[int | None, list[str], Block]:
     return line, columns, Block(line + 1, data[end:])
 
 
-def _check_no_table(label: str, first: Block) -> None:
+def _check_no_table(label: str, head: list[Block]) -> None:
     """Refuse numbers that stand in columns: whether they are lengths, no one can tell."""
-    lines = [line for line in map(str.strip, first.data.decode("utf-8").split("\n")) if line]
+    text = b"".join(block.data for block in head).decode("utf-8")
+    lines = [line for line in map(str.strip, text.split("\n")) if line]
     commas = {-1 if line.endswith(",") else line.count(",") for line in lines}
     if len(lines) > 1 and commas in ({1}, {2}, {3}):
         raise LedgerError(
-            f"{label}, line {first.first_line}: {commas.pop() + 1} numbers on every line; "
+            f"{label}, line {head[0].first_line}: {commas.pop() + 1} numbers on every line; "
             "accepted: a table with a header, or format='lengths' if each number is a length"
         )
