@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kvledger.errors import LedgerError
-from kvledger.formats.common import Reading, Rows, UnusableRowError, nanosecond_rounded
+from kvledger.formats.common import Reading, Rows, RowStream, UnusableRowError, nanosecond_rounded
 from kvledger.formats.json_lines import Field, Record
 from kvledger.formats.requests import field, tokens
 from kvledger.skipped import Tally
@@ -22,7 +22,7 @@ from kvledger.skipped import Tally
 def read_benchmark(label: str, records: Iterator[Record], *, count: bool, tally: Tally) -> Reading:
     """Read one run a record."""
 
-    def rows() -> Iterator[Rows]:
+    def rows() -> RowStream:
         for number, record in enumerate(records):
             run = _run(label, record, count=count, tally=tally)
             # Each run has a clock of its own: two runs in one file have no common times.

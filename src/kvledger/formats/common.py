@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Never, cast
+from collections.abc import Generator
+from typing import NamedTuple, Never, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,12 +65,16 @@ class Rows(NamedTuple):
     page_ids: list[tuple[int, ...]] | None = None
 
 
+#: Rows as they are read; closing it ends the reading.
+RowStream: TypeAlias = Generator[Rows, None, None]
+
+
 class Reading(NamedTuple):
     """A trace being read: its rows as they come, and what is known about them as a whole.
 
     Attributes
     ----------
-    rows : iterator of Rows
+    rows : generator of Rows
         Each is read when it is asked for. If one has no times, the trace has none.
     tally : Tally
         Rows left out so far; complete when the iterator is exhausted.
@@ -82,7 +86,7 @@ class Reading(NamedTuple):
         What the file is where not even a row was left out.
     """
 
-    rows: Iterator[Rows]
+    rows: RowStream
     tally: Tally
     page_ids_size: int | None = None
     by_time: bool = False

@@ -15,6 +15,7 @@ from kvledger.formats.common import (
     TRACE_FORMATS,
     Reading,
     Rows,
+    RowStream,
     accepted_whole,
     format_list,
     mixed,
@@ -136,9 +137,7 @@ def _record_format(label: str, record: Record) -> str:
     )
 
 
-def _array_rows(
-    label: str, blocks: Iterator[Block], tally: Tally, *, count: bool
-) -> Iterator[Rows]:
+def _array_rows(label: str, blocks: Iterator[Block], tally: Tally, *, count: bool) -> RowStream:
     """Yield the lengths of a JSON array."""
     position = 0
     for entries in numbers(label, blocks):

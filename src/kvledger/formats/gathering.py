@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -39,17 +40,18 @@ def gather(label: str, reading: Reading) -> Gathered:
     prompt, output, times = array("q"), array("q"), array("d")
     pages: list[tuple[int, ...]] = []
     has_times = has_pages = True
-    for rows in reading.rows:
-        prompt.frombytes(rows.prompt.tobytes())
-        output.frombytes(rows.output.tobytes())
-        if rows.arrival_s is None or not has_times:
-            has_times, times = False, array("d")
-        else:
-            times.frombytes(rows.arrival_s.tobytes())
-        if rows.page_ids is None:
-            has_pages = False
-        else:
-            pages += rows.page_ids
+    with closing(reading.rows) as stream:
+        for rows in stream:
+            prompt.frombytes(rows.prompt.tobytes())
+            output.frombytes(rows.output.tobytes())
+            if rows.arrival_s is None or not has_times:
+                has_times, times = False, array("d")
+            else:
+                times.frombytes(rows.arrival_s.tobytes())
+            if rows.page_ids is None:
+                has_pages = False
+            else:
+                pages += rows.page_ids
     if not prompt:
         raise no_requests(label, reading)
     prompts, outputs = np.frombuffer(prompt, np.int64), np.frombuffer(output, np.int64)
@@ -72,10 +74,11 @@ def count_lengths(label: str, reading: Reading) -> Tables:
     """Read all requests, and keep of them how many have which length."""
     prompt, total = LengthCounter(), LengthCounter()
     is_empty = True
-    for rows in reading.rows:
-        prompt.add(rows.prompt)
-        total.add(rows.prompt + rows.output)
-        is_empty = is_empty and not len(rows.prompt)
+    with closing(reading.rows) as stream:
+        for rows in stream:
+            prompt.add(rows.prompt)
+            total.add(rows.prompt + rows.output)
+            is_empty = is_empty and not len(rows.prompt)
     if is_empty:
         raise no_requests(label, reading)
     return Tables(prompt.table(), total.table(), reading.tally.skipped())

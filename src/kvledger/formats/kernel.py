@@ -18,7 +18,7 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 #: What a column holds. The kernel looks at nothing in an ignored one but where it ends.
-IGNORED, PROMPT, OUTPUT, TOTAL, SECONDS, DATE = range(6)
+IGNORED, SECONDS, DATE, PROMPT, OUTPUT, TOTAL = range(6)
 
 _MOST_DIGITS = np.uint64(18)  # so that a sum of two numbers is within 64 bits
 _EXACT = 2**53  # up to here an integer is a float, and a quotient of two floats is rounded once
@@ -107,7 +107,30 @@ def _parse(
         total = -1
         for column in range(columns):
             role = roles[column]
-            if role == IGNORED:
+            start = at
+            if role >= PROMPT:  # a whole number
+                number: Any = 0
+                digit = data[at] - _ZERO
+                if digit > _NINE:
+                    start = at = _behind_blanks(data, at)
+                    digit = data[at] - _ZERO
+                while digit <= _NINE:
+                    number = number * 10 + np.int64(digit)
+                    at += _ONE
+                    digit = data[at] - _ZERO
+                if at == start or at - start > _MOST_DIGITS:
+                    return -1, 0
+                if data[at] == _DOT:
+                    at += _ONE
+                    while data[at] == _DIGIT_0:
+                        at += _ONE
+                if role == PROMPT:
+                    prompt = number
+                elif role == OUTPUT:
+                    output = number
+                else:
+                    total = number
+            elif role == IGNORED:
                 while data[at] != _COMMA and data[at] != _LF and data[at] != _CR:
                     if data[at] == _QUOTE:
                         return -1, 0
@@ -116,7 +139,7 @@ def _parse(
                 start = at = _behind_blanks(data, at)
                 if role == DATE:
                     at, dates[rows] = _date(data, at)
-                elif role == SECONDS:
+                else:
                     at, seconds[rows], fits = _decimal(data, at)
                     if not fits:
                         length = np.int64(at - start)
@@ -127,27 +150,9 @@ def _parse(
                             is_in = place < length
                             text[n_hard, place] = data[start + np.uint64(place)] if is_in else 0
                         n_hard += 1
-                else:
-                    number: Any = 0
-                    digit = data[at] - _ZERO
-                    while digit <= _NINE:
-                        number = number * 10 + np.int64(digit)
-                        at += _ONE
-                        digit = data[at] - _ZERO
-                    if at - start > _MOST_DIGITS:
-                        return -1, 0
-                    if data[at] == _DOT and at != start:
-                        at += _ONE
-                        while data[at] == _DIGIT_0:
-                            at += _ONE
-                    if role == PROMPT:
-                        prompt = number
-                    elif role == OUTPUT:
-                        output = number
-                    else:
-                        total = number
                 if at == start:
                     return -1, 0
+            if data[at] <= _SPACE:
                 at = _behind_blanks(data, at)
             if column < columns - 1:
                 if data[at] != _COMMA:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any, Never
@@ -21,7 +20,14 @@ from kvledger.formats.columns import (
     table_format,
     table_of,
 )
-from kvledger.formats.common import TRACE_FORMATS, Reading, Rows, UnusableRowError, accepted_whole
+from kvledger.formats.common import (
+    TRACE_FORMATS,
+    Reading,
+    Rows,
+    RowStream,
+    UnusableRowError,
+    accepted_whole,
+)
 from kvledger.formats.reading import Source
 from kvledger.lengths import INT64_MAX, shown, whole
 
@@ -50,7 +56,7 @@ def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
     # A column of lengths may be called anything, also what would be a path to a nested one.
     names = None if format == "lengths" else list(reader.used.values())
 
-    def rows() -> Iterator[Rows]:
+    def rows() -> RowStream:
         bar = source.progress(file.metadata.num_rows, "row")
         first_row = 1
         batches = file.iter_batches(_BATCH_ROWS, columns=names)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvledger.formats.common import TRACE_FORMATS, Reading, Rows, UnusableRowError, shown
+from kvledger.formats.common import TRACE_FORMATS, Reading, Rows, RowStream, UnusableRowError, shown
 from kvledger.formats.json_lines import Field, Record
 from kvledger.lengths import INT64_MAX
 from kvledger.skipped import Tally
@@ -28,7 +28,7 @@ class Request(NamedTuple):
     page_ids: tuple[int, ...] | None = None
 
 
-def in_batches(requests: Iterable[Request]) -> Iterator[Rows]:
+def in_batches(requests: Iterable[Request]) -> RowStream:
     """Yield requests as arrays; a batch in which one has no time has none."""
     requests = iter(requests)
     while batch := list(islice(requests, _BATCH)):

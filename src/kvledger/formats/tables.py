@@ -31,6 +31,7 @@ from kvledger.formats.columns import (
 from kvledger.formats.common import (
     Reading,
     Rows,
+    RowStream,
     UnusableRowError,
     line_too_long,
     mixed,
@@ -80,7 +81,7 @@ class _TableReader:
         self.tally = self.selection.tally
         self.last_time: float | int | None = None
 
-    def read(self, blocks: Iterator[Block]) -> Iterator[Rows]:
+    def read(self, blocks: Iterator[Block]) -> RowStream:
         """Yield the requests of every block, in order."""
         head = list(islice(blocks, _FEW_BLOCKS + 1))
         parsed: Iterable[tuple[Block, Columns | None]]
