@@ -295,3 +295,44 @@ def test_mixed_formats_are_one_error(write: Any, content: str, message: str, unu
     for load in (kv.load_trace, kv.load_lengths):
         with pytest.raises(LedgerError, match=message):
             load(write(content), unusable=unusable)
+
+
+# --------------------------------------------------------------------------- names are data
+
+HOSTILE = "<script>\x1b[31m\u202e$(rm)`x`"
+
+
+def test_a_hostile_name_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+    folder = tmp_path / "a\x1b[31mb"
+    folder.mkdir()
+    contents = [
+        f"{HOSTILE},b\n1,2\n",
+        f"{HOSTILE}\nx\n",
+        json.dumps({HOSTILE: 1}),
+        LINE["mooncake"] + "\n" + json.dumps({HOSTILE: 1}),
+        f"prompt_tokens,output_tokens,{HOSTILE}\n1,2\n",
+        TOKENS + f"{HOSTILE},1,1\n",
+        LINE["mooncake"] + "\n" + HOSTILE,
+    ]
+    paths = []
+    for i, content in enumerate(contents):
+        paths.append(folder / f"{i}.csv")
+        paths[-1].write_text(content)
+    for values in ([1], ["x"], [{HOSTILE: 1}]):
+        paths.append(folder / f"{len(paths)}.parquet")
+        columns = {HOSTILE: values, "b": values} if values == [1] else {HOSTILE: values}
+        pd.DataFrame(columns).to_parquet(paths[-1])
+    paths.append(folder / "absent")
+    for path in paths:
+        for load in (kv.load_trace, kv.load_lengths):
+            with pytest.raises(LedgerError) as caught:
+                load(path)
+            assert all(line.isprintable() for line in str(caught.value).split("\n"))
+
+
+def test_a_thousand_names_are_not_all_shown(write: Any) -> None:
+    for content in (",".join(f"column{i}" for i in range(1000)) + "\n",
+                    json.dumps({f"key{i}" * 50: i for i in range(1000)})):  # fmt: skip
+        with pytest.raises(LedgerError, match="and 980 others; accepted") as caught:
+            kv.load_trace(write(content))
+        assert len(str(caught.value)) < 4000

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from kvledger.datafiles import data_file
 from kvledger.errors import LedgerError
-from kvledger.formats.common import ALIASES, TRACE_FORMATS, format_list
+from kvledger.formats.common import ALIASES, TRACE_FORMATS, format_list, listed
 from kvledger.formats.detecting import read
 from kvledger.formats.gathering import Gathered, count_lengths, gather
-from kvledger.formats.reading import SUFFIXES, Source
+from kvledger.formats.reading import SUFFIXES, Source, printable
 from kvledger.lengths import INT64_MAX, LengthTable, as_length_array, whole
 from kvledger.skipped import Skipped
 
@@ -442,8 +442,8 @@ def load_lengths(
     path = Path(name)
     if str(path) != "-" and (path.is_dir() or not path.exists()):
         raise LedgerError(
-            f"{name!s}: no such file and no such trace; accepted: a trace file, or one of "
-            f"{', '.join(TRACE_NAMES)}"
+            f"{printable(str(name))}: no such file and no such trace; accepted: a trace file, "
+            f"or one of {', '.join(TRACE_NAMES)}"
         )
     if path.name.endswith(_LENGTHS_SUFFIX):
         return _read_lengths(path)
@@ -474,19 +474,20 @@ def _trace_name(name: str) -> str:
 
 
 def _read_lengths(path: Path) -> LengthMarginals:
-    accepted = f"accepted: columns {', '.join(_LENGTHS_COLUMNS)} of whole numbers"
-    import pandas as pd
+    import pandas as pd  # here: it takes longer to import than a small trace to read
 
+    label = printable(str(path))
+    accepted = f"accepted: columns {', '.join(_LENGTHS_COLUMNS)} of whole numbers"
     try:
         frame = pd.read_csv(path, dtype=np.int64, na_filter=False)
     except (ValueError, OverflowError) as error:
-        raise LedgerError(f"{path}: not a length table ({error}); {accepted}") from None
+        raise LedgerError(f"{label}: not a length table ({error}); {accepted}") from None
     if tuple(frame.columns) != _LENGTHS_COLUMNS:
-        raise LedgerError(f"{path}: the columns are {', '.join(frame.columns)}; {accepted}")
+        raise LedgerError(f"{label}: the columns are {listed(frame.columns)}; {accepted}")
     tokens, prompts, totals = (frame[column].to_numpy() for column in _LENGTHS_COLUMNS)
     if prompts.sum() != totals.sum() or (prompts < 0).any() or (totals < 0).any():
         raise LedgerError(
-            f"{path}: {prompts.sum()} prompts and {totals.sum()} totals; "
+            f"{label}: {prompts.sum()} prompts and {totals.sum()} totals; "
             "accepted: as many of the one as of the other, none below 0"
         )
     return LengthMarginals(

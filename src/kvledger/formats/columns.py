@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvledger.errors import LedgerError
-from kvledger.formats.common import TRACE_FORMATS, Rows, format_list, nanosecond_rounded
+from kvledger.formats.common import TRACE_FORMATS, Rows, format_list, listed, nanosecond_rounded
 from kvledger.lengths import INT64_MAX
 from kvledger.skipped import Tally
 
@@ -117,7 +117,7 @@ def table_of(where: str, format: str, columns: list[str], *, has_header: bool = 
     table = TABLES[format]
     missing = [column for column in table.required if column not in columns]
     if missing:
-        found = ", ".join(columns) if has_header else "no header"
+        found = listed(columns) if has_header else "no header"
         raise LedgerError(
             f"{where}: column {missing[0]!r} is missing "
             f"(found: {found}); accepted as {format}: {TRACE_FORMATS[format]}"
@@ -136,7 +136,7 @@ def table_format(where: str, columns: list[str]) -> str:
     if len(columns) == 1 and _A_NAME.match(columns[0]) and columns[0].lower() not in _NO_NAMES:
         return "lengths"
     raise LedgerError(
-        f"{where}: no known trace has the columns {', '.join(columns)}; accepted:\n{format_list()}"
+        f"{where}: no known trace has the columns {listed(columns)}; accepted:\n{format_list()}"
     )
 
 

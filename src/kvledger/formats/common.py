@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import NamedTuple, Never, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvledger.errors import LedgerError
-from kvledger.formats.reading import LONGEST_LINE_BYTES
+from kvledger.formats.reading import LONGEST_LINE_BYTES, printable
 from kvledger.lengths import INT64_MAX
 from kvledger.skipped import Tally
 
@@ -40,6 +40,8 @@ TRACE_FORMATS: dict[str, str] = {
     ),
     "lengths": "one length a line, a CSV of one column with a header, or a JSON array of lengths",
 }
+
+_MOST_LISTED = 20
 
 #: Other names for some of them.
 ALIASES = {"vllm": "benchmark", "sglang": "benchmark"}
@@ -105,6 +107,19 @@ def format_list() -> str:
     """Return one line for each format, for an error message."""
     lines = [f"  {name}: {holds}" for name, holds in TRACE_FORMATS.items()]
     return "\n".join([*lines, "  (a table may be Parquet; the others plain or .gz .bz2 .xz .zst)"])
+
+
+def listed(names: Iterable[str], parting: str = ", ") -> str:
+    """Return names of columns or keys as an error message lists them: on one line, not too many.
+
+    Examples
+    --------
+    >>> listed(["prompt tokens", "x" * 99])[:30], listed(map(str, range(99)))[-20:]
+    ('prompt tokens, xxxxxxxxxxxxxxx', '18, 19 and 79 others')
+    """
+    every = [printable(name if len(name) <= 60 else name[:57] + "...") for name in names]
+    others = f" and {len(every) - _MOST_LISTED} others" if len(every) > _MOST_LISTED else ""
+    return parting.join(every[:_MOST_LISTED]) + others
 
 
 def accepted_whole(minimum: int) -> str:

@@ -18,6 +18,7 @@ from kvledger.formats.common import (
     RowStream,
     accepted_whole,
     format_list,
+    listed,
     mixed,
 )
 from kvledger.formats.json_lines import Record, numbers, records
@@ -132,7 +133,7 @@ def _record_format(label: str, record: Record) -> str:
     elif "custom_id" in fields and "body" in fields:
         hint = " (a batch's requests carry no token counts: its output file does)"
     raise LedgerError(
-        f"{label}, line {record.line}: no known trace has the keys {', '.join(fields)}{hint}; "
+        f"{label}, line {record.line}: no known trace has the keys {listed(fields)}{hint}; "
         f"accepted:\n{format_list()}"
     )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Never, cast
 from kvledger.errors import LedgerError
 from kvledger.formats.common import UnusableRowError, accepted_whole, mixed, shown
 from kvledger.formats.reading import LONGEST_LINE_BYTES, Block
-from kvledger.lengths import whole
+from kvledger.lengths import INT64_MAX, whole
 
 _ACCEPTED = "accepted: one complete JSON object a line"
 #: The keys of a long object that are kept.
@@ -47,6 +47,8 @@ class Field(NamedTuple):
 
     def whole(self, minimum: int) -> int:
         """Return the value as a whole number."""
+        if type(self.value) is int and minimum <= self.value <= INT64_MAX:
+            return self.value
         try:
             return whole(
                 self.value,
@@ -138,12 +140,15 @@ def numbers(label: str, blocks: Iterator[Block]) -> Iterator[list[Any]]:
         raise _malformed(label, line, error, "a JSON array of lengths") from None
 
 
-def _parse(text: bytes) -> Any:
-    return json.loads(text, parse_constant=_no_constants)
-
-
 def _no_constants(name: str) -> Never:
     raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constants)
+
+
+def _parse(text: bytes) -> Any:
+    return _DECODER.decode(text.decode("utf-8"))
 
 
 def _malformed(

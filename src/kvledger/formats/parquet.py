@@ -27,6 +27,7 @@ from kvledger.formats.common import (
     RowStream,
     UnusableRowError,
     accepted_whole,
+    listed,
 )
 from kvledger.formats.reading import Source
 from kvledger.lengths import INT64_MAX, shown, whole
@@ -46,7 +47,8 @@ def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
     if format is not None and format not in TABLES and format != "lengths":
         raise LedgerError(f"{label}: Parquet; accepted as {format}: {TRACE_FORMATS[format]}")
     try:
-        file = pq.ParquetFile(source.file(), buffer_size=_BUFFER_BYTES)
+        # Read ahead, a row group would be held as a whole, and the next as well.
+        file = pq.ParquetFile(source.file(), buffer_size=_BUFFER_BYTES, pre_buffer=False)
         schema = file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise _damaged(label, error) from None
@@ -118,7 +120,8 @@ class _ParquetReader:
                 is_right = self.has_nanoseconds = True
         if not is_right:
             raise LedgerError(
-                f"{self.label}: column {name} holds {type_}; accepted: a column of {accepted}"
+                f"{self.label}: column {listed([name])} holds {listed([str(type_)])}; "
+                f"accepted: a column of {accepted}"
             )
 
     def rows(self, batch: Any, first_row: int) -> Rows:
@@ -249,7 +252,7 @@ class _ParquetReader:
         value, name = values[role], self.used[role]
         if isinstance(value, Decimal) and value == value.to_integral_value():
             value = int(value)
-        where = f"{self.label}, row {row}: {name}"
+        where = f"{self.label}, row {row}: {listed([name])}"
         try:
             return whole(value, where, minimum=minimum, accepted=accepted_whole(minimum))
         except LedgerError as error:

@@ -56,7 +56,7 @@ class Source:
 
     def __init__(self, path: str | Path) -> None:
         self.is_stdin = str(path) == "-"
-        self.label = STDIN if self.is_stdin else str(path)
+        self.label = STDIN if self.is_stdin else printable(str(path))
         self.name = "stdin" if self.is_stdin else Path(path).name
         self._raw = _standard_input() if self.is_stdin else _opened(Path(path))
         self._bar: Any = None
@@ -207,17 +207,29 @@ class Source:
         return LedgerError(f"{self.label}: cannot be read ({error.strerror or error})")
 
 
+def printable(text: str) -> str:
+    r"""Return a name as it is, or escaped where a terminal would take it for a command.
+
+    Examples
+    --------
+    >>> print(printable('a "name"'), printable("red: \x1b[31m"))
+    a "name" 'red: \x1b[31m'
+    """
+    return text if text.isprintable() else repr(text)
+
+
 def _opened(path: Path) -> BinaryIO:
+    label = printable(str(path))
     try:
         return path.open("rb")
     except FileNotFoundError:
-        raise LedgerError(f"{path}: no such file; {_ACCEPTED}") from None
+        raise LedgerError(f"{label}: no such file; {_ACCEPTED}") from None
     except IsADirectoryError:
-        raise LedgerError(f"{path}: is a folder; {_ACCEPTED}") from None
+        raise LedgerError(f"{label}: is a folder; {_ACCEPTED}") from None
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error.strerror})") from None
+        raise LedgerError(f"{label}: cannot be read ({error.strerror})") from None
     except ValueError:  # a NUL in the name
-        raise LedgerError(f"{str(path)!r}: no name of a file; {_ACCEPTED}") from None
+        raise LedgerError(f"{label}: no name of a file; {_ACCEPTED}") from None
 
 
 def _standard_input() -> BinaryIO:

@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvledger.formats.common import TRACE_FORMATS, Reading, Rows, RowStream, UnusableRowError, shown
+from kvledger.formats.common import (
+    TRACE_FORMATS,
+    Reading,
+    Rows,
+    RowStream,
+    UnusableRowError,
+    listed,
+    shown,
+)
 from kvledger.formats.json_lines import Field, Record
 from kvledger.lengths import INT64_MAX
 from kvledger.skipped import Tally
@@ -46,7 +54,7 @@ def field(label: str, record: Record, name: str, format: str) -> Field:
     if name not in record.fields:
         raise UnusableRowError(
             f"{label}, line {record.line}: key {name!r} is missing "
-            f"(found: {', '.join(record.fields) or 'none'}); "
+            f"(found: {listed(record.fields) or 'none'}); "
             f"accepted as {format}: {TRACE_FORMATS[format]}",
             f"{name} missing",
         )

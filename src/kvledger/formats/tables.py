@@ -34,6 +34,7 @@ from kvledger.formats.common import (
     RowStream,
     UnusableRowError,
     line_too_long,
+    listed,
     mixed,
     shown,
 )
@@ -258,7 +259,7 @@ class _TableReader:
             csv.field_size_limit(most)
         n = len(self.columns)
         if len(fields) != n:
-            columns = ",".join(self.columns) if self.has_header else "one length"
+            columns = listed(self.columns, ",") if self.has_header else "one length"
             cut = " (is the line cut?)" if len(fields) < n else ""
             raise UnusableRowError(
                 f"{self.label}, line {line}: {len(fields)} fields in {shown(text.rstrip())}{cut}; "
@@ -268,7 +269,7 @@ class _TableReader:
         return fields
 
     def _name(self, role: str) -> str:
-        return self.columns[self.used[role]]
+        return listed([self.columns[self.used[role]]])
 
     def _whole(self, fields: list[str], role: str, line: int, minimum: int) -> int:
         text = fields[self.used[role]].strip()
