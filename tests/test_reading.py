@@ -506,6 +506,24 @@ def test_progress_is_shown_at_a_terminal_alone(write: Any, monkeypatch: pytest.M
     assert (bars, stderr.getvalue()) == ([], "")
 
 
+def test_progress_shows_a_hostile_name_escaped(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = at_a_terminal(monkeypatch)
+    kv.load_trace(write(TOKENS, "a\x1b[31mb"))
+    assert bars[0].options["desc"].isprintable()
+
+
+@pytest.mark.parametrize("content", [TOKENS, "[5, 9]", '{"usage": null}\n{"error": 1}', "5\n9\n"])
+def test_a_small_trace_is_read_without_what_large_ones_need(write: Any, content: str) -> None:
+    code = (
+        "import sys\nfrom kvledger.traces import load_lengths\n"
+        "try:\n    load_lengths(sys.argv[1])\nexcept ValueError:\n    pass\n"
+        "print(*{'pandas', 'pyarrow', 'numba', 'tqdm', 'ijson'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, write(content)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
 def test_a_source_is_closed_after_an_error(write: Any) -> None:
     with pytest.raises(LedgerError), Source(write(TOKENS)) as source:
         raise LedgerError("stop")

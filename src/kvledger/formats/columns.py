@@ -122,6 +122,9 @@ def table_of(where: str, format: str, columns: list[str], *, has_header: bool = 
             f"{where}: column {missing[0]!r} is missing "
             f"(found: {found}); accepted as {format}: {TRACE_FORMATS[format]}"
         )
+    for i in table.used(columns).values():
+        if columns.count(columns[i]) > 1:
+            raise LedgerError(f"{where}: column {columns[i]!r} is there twice; accepted: once")
     return table
 
 

@@ -101,8 +101,6 @@ class _ParquetReader:
         self.has_nanoseconds = table.time_is_date
         self.last_time: float | int | None = None
         for role, name in self.used.items():
-            if schema.names.count(name) > 1:
-                raise LedgerError(f"{label}: column {name!r} is there twice; accepted: once")
             self._check_type(name, schema.field(name).type, is_time=role == "time")
 
     def _check_type(self, name: str, type_: Any, *, is_time: bool) -> None:

@@ -98,7 +98,7 @@ class Source:
                 total=total,
                 unit=unit,
                 unit_scale=True,
-                desc=f"reading {self.name}",
+                desc=f"reading {printable(self.name)}",
                 delay=1.0,
                 leave=False,
             )
