@@ -265,6 +265,11 @@ TOKENS = "prompt_tokens,output_tokens\n"
             id="missing column, burstgpt",
         ),
         pytest.param(
+            "prompt_tokens,output_tokens,prompt_tokens\n1,2,3\n",
+            "line 1: column 'prompt_tokens' is there twice; accepted: once",
+            id="column twice",
+        ),
+        pytest.param(
             "a,b\n1,2\n",
             "no known trace has the columns a, b; accepted:\n  azure",
             id="unknown columns",

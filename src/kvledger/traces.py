@@ -8,22 +8,25 @@ that :mod:`kvledger.derive` makes of seven public traces.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from kvledger.datafiles import data_file
 from kvledger.errors import LedgerError
-from kvledger.formats.common import TRACE_FORMATS, format_list
-from kvledger.formats.reading import read_blocks
-from kvledger.formats.records import read_json
-from kvledger.formats.tables import TABLES, read_table
-from kvledger.lengths import INT64_MAX, LengthTable, as_length_array, as_lengths, whole
+from kvledger.formats.common import ALIASES, TRACE_FORMATS, format_list, listed
+from kvledger.formats.detecting import read
+from kvledger.formats.gathering import Gathered, count_lengths, gather
+from kvledger.formats.reading import SUFFIXES, Source, printable
+from kvledger.lengths import INT64_MAX, LengthTable, as_length_array, whole
+from kvledger.skipped import Skipped
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "TRACE_FORMATS",
@@ -75,6 +78,8 @@ class Trace:
         What the trace is called in tables.
     failed_requests : int
         Requests of the source that failed and are not in the trace.
+    skipped : mapping from str to int, optional
+        All rows of the source that are not in the trace, by reason, the failed among them.
 
     Raises
     ------
@@ -90,6 +95,8 @@ class Trace:
     [5, 12, 21]
     >>> trace.arrival_s.tolist()
     [0.0, 0.5, 2.0]
+    >>> Trace([5, 9], [0, 3], skipped={"no usage": 2})
+    Trace(2 requests, 14 prompt + 3 output tokens, 2 unusable rows left out (2 no usage))
     """
 
     prompt_tokens: NDArray[np.int64]
@@ -98,7 +105,7 @@ class Trace:
     page_ids: tuple[tuple[int, ...], ...] | None
     page_ids_size: int | None
     name: str | None
-    failed_requests: int
+    skipped: Skipped
 
     def __init__(
         self,
@@ -109,6 +116,7 @@ class Trace:
         page_ids_size: int | None = None,
         name: str | None = None,
         failed_requests: int = 0,
+        skipped: Mapping[str, int] | None = None,
     ) -> None:
         # Copies: what the caller does to its own arrays later must not reach the trace.
         prompts = as_length_array(prompt_tokens, "prompt_tokens").copy()
@@ -116,13 +124,6 @@ class Trace:
         if len(prompts) == 0:
             raise LedgerError("prompt_tokens is empty; accepted: at least one request")
         _same_length(outputs, prompts, "output_tokens")
-        too_long = np.flatnonzero(prompts > INT64_MAX - outputs)
-        if len(too_long):
-            i = int(too_long[0])
-            raise LedgerError(
-                f"prompt_tokens[{i}] + output_tokens[{i}] = {int(prompts[i])} + {int(outputs[i])} "
-                f"is beyond 64 bits; accepted: a total of at most {INT64_MAX} tokens"
-            )
         arrivals = None
         if arrival_s is not None:
             arrivals = _arrivals(arrival_s)
@@ -144,22 +145,49 @@ class Trace:
             pages = tuple(tuple(ids) for ids in page_ids)
             _same_length(pages, prompts, "page_ids")
             _check_page_ids(pages, prompts, page_ids_size)
+        if not isinstance(skipped, Skipped):
+            if skipped is None and failed_requests:
+                skipped = {"failed": failed_requests}
+            skipped = Skipped(skipped or {}, failed_requests)
+        self._keep(prompts, outputs, arrivals, pages, page_ids_size, name, skipped)
+
+    @classmethod
+    def _of(cls, gathered: Gathered, name: str) -> Self:
+        """Make a trace of arrays that no one else has, without another copy of them."""
+        trace = cls.__new__(cls)
+        trace._keep(*gathered[:-1], name, gathered.skipped)
+        return trace
+
+    def _keep(
+        self,
+        prompts: NDArray[np.int64],
+        outputs: NDArray[np.int64],
+        arrivals: NDArray[np.float64] | None,
+        pages: tuple[tuple[int, ...], ...] | None,
+        page_ids_size: int | None,
+        name: str | None,
+        skipped: Skipped,
+    ) -> None:
+        if int(prompts.max()) + int(outputs.max()) > INT64_MAX:
+            _check_totals(prompts, outputs)
         for array in (prompts, outputs, arrivals):
             if array is not None:
                 array.setflags(write=False)
-        failed = whole(
-            failed_requests, "failed_requests", minimum=0, accepted="accepted: a count from 0"
-        )
-        for field, value in (
+        for field_name, value in (
             ("prompt_tokens", prompts),
             ("output_tokens", outputs),
             ("arrival_s", arrivals),
             ("page_ids", pages),
             ("page_ids_size", page_ids_size),
             ("name", name),
-            ("failed_requests", failed),
+            ("skipped", skipped),
         ):
-            object.__setattr__(self, field, value)
+            object.__setattr__(self, field_name, value)
+
+    @property
+    def failed_requests(self) -> int:
+        """Requests of the source that failed; :attr:`skipped` gives the reasons."""
+        return self.skipped.failed
 
     @property
     def total_tokens(self) -> NDArray[np.int64]:
@@ -178,7 +206,7 @@ class Trace:
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f"{self.name!r}: "
-        prompt, output = (sum(map(int, t)) for t in (self.prompt_tokens, self.output_tokens))
+        prompt, output = map(_sum, (self.prompt_tokens, self.output_tokens))
         parts = [
             f"{name}{self.n_requests:,} requests",
             f"{prompt:,} prompt + {output:,} output tokens",
@@ -187,9 +215,24 @@ class Trace:
             parts.append(f"over {self.arrival_s[-1]:,.1f} s")
         if self.page_ids is not None:
             parts.append(f"an id per {self.page_ids_size} tokens")
-        if self.failed_requests:
-            parts.append(f"{self.failed_requests:,} failed requests left out")
+        if self.skipped:
+            parts.append(str(self.skipped))
         return f"Trace({', '.join(parts)})"
+
+
+def _sum(tokens: NDArray[np.int64]) -> int:
+    """Return the exact sum of numbers from 0, which may be beyond 64 bits."""
+    return (int((tokens >> 32).sum()) << 32) + int((tokens & 0xFFFFFFFF).sum())
+
+
+def _check_totals(prompts: NDArray[np.int64], outputs: NDArray[np.int64]) -> None:
+    too_long = np.flatnonzero(prompts > INT64_MAX - outputs)
+    if len(too_long):
+        i = int(too_long[0])
+        raise LedgerError(
+            f"prompt_tokens[{i}] + output_tokens[{i}] = {int(prompts[i])} + {int(outputs[i])} "
+            f"is beyond 64 bits; accepted: a total of at most {INT64_MAX} tokens"
+        )
 
 
 def _same_length(values: Sequence[Any] | NDArray[Any], prompts: NDArray[Any], field: str) -> None:
@@ -245,7 +288,7 @@ def _check_page_ids(
                 raise LedgerError(f"page_ids[{i}][{j}] is {page_id!r}; accepted: an integer id")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LengthMarginals:
     """How long the requests of a trace are, as counts.
 
@@ -257,42 +300,86 @@ class LengthMarginals:
         Requests by the length of their prompt, in tokens.
     total : LengthTable
         Requests by their final length, prompt and output, in tokens.
+    skipped : mapping from str to int
+        Rows of the source that are not counted, by reason.
+
+    Examples
+    --------
+    >>> lengths = LengthTable([5, 9], [1, 2])
+    >>> LengthMarginals("mine", lengths, lengths)
+    LengthMarginals('mine': 3 requests, 23 prompt + 0 output tokens)
+    >>> print(LengthMarginals("mine", lengths, lengths, {"no usage": 2}).skipped)
+    2 unusable rows left out (2 no usage)
     """
 
     name: str
     prompt: LengthTable
     total: LengthTable
+    skipped: Mapping[str, int] = field(default_factory=Skipped)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.skipped, Skipped):
+            object.__setattr__(self, "skipped", Skipped(self.skipped))
 
     @property
     def n_requests(self) -> int:
         """Number of requests."""
         return self.total.n_requests
 
+    @property
+    def failed_requests(self) -> int:
+        """Requests of the source that failed; :attr:`skipped` gives the reasons."""
+        return self.skipped.failed if isinstance(self.skipped, Skipped) else 0
+
+    def __repr__(self) -> str:
+        prompt, total = self.prompt.total_tokens, self.total.total_tokens
+        parts = [
+            f"{self.name!r}: {self.n_requests:,} requests",
+            f"{prompt:,} prompt + {total - prompt:,} output tokens",
+        ]
+        if self.skipped:
+            parts.append(str(self.skipped))
+        return f"LengthMarginals({', '.join(parts)})"
+
+
+Unusable = Literal["error", "count"]
+
 
 def load_trace(
-    path: str | Path, format: str | None = None, *, page_ids_size: int | None = None
+    path: str | Path,
+    format: str | None = None,
+    *,
+    page_ids_size: int | None = None,
+    unusable: Unusable = "error",
 ) -> Trace:
-    r"""Read a trace of requests as it was published.
+    r"""Read a trace of requests as it was published, or as a server or a benchmark wrote it.
 
     Parameters
     ----------
     path : str or Path
-        A file in one of `TRACE_FORMATS`, plain or gzipped, UTF-8 with or without a
-        byte-order mark, lines ending in LF or CRLF, with or without a final newline.
+        A file in one of `TRACE_FORMATS`, or ``"-"`` for standard input. Text is UTF-8 with or
+        without a byte-order mark, lines end in LF or CRLF, the last one or not, and the whole may
+        be compressed (gzip, bzip2, xz, zstd). Tables may be Parquet. On standard input, lengths
+        may stand on one line as well, with commas or blanks between them.
     format : str, optional
         A name out of `TRACE_FORMATS` (``"vllm"`` and ``"sglang"`` are ``"benchmark"``).
         Found from the columns or keys when not given.
     page_ids_size : int, optional
         Tokens per hash id of a JSONL trace, where it is not the publisher's own
         (512 for Mooncake, 16 for Qwen-Bailian).
+    unusable : {"error", "count"}
+        What a row that cannot be read is: an error, or one more in ``skipped``. What is wrong
+        with the whole file (two formats in one, no text in UTF-8) is an error either way.
 
     Returns
     -------
     Trace
-        Times in seconds from the first arrival. Failed requests (BurstGPT's zero
-        responses, a benchmark's errors) are left out and counted in ``failed_requests``.
-        Several benchmark runs in one file are joined without times: each run has a clock
-        of its own. A plain length is a prompt with no output.
+        Times in seconds from the first arrival. Requests that failed as their source says
+        (BurstGPT's zero responses, a benchmark's errors, an HTTP status) and responses without
+        token counts are left out and counted in ``skipped``. Several benchmark runs in one file
+        are joined without times: each run has a clock of its own. The times of a chat log are
+        those at which responses were created, where all say so. A plain length is a prompt with
+        no output.
 
     Raises
     ------
@@ -313,57 +400,30 @@ def load_trace(
     >>> load_trace(path)
     Trace('azure': 2 requests, 7,988 prompt + 18 output tokens, over 0.1 s)
     """
-    path = Path(path)
-    if format in ("vllm", "sglang"):
-        format = "benchmark"
-    if format is not None and format not in TRACE_FORMATS:
-        raise LedgerError(f"format {format!r} is not known; accepted:\n{format_list()}")
-    if page_ids_size is not None:
-        page_ids_size = _page_ids_size(page_ids_size)
-    blocks = read_blocks(path)
-    first = next((block for block in blocks if block.data.strip()), None)
-    if first is None:
-        raise LedgerError(f"{path}: the file is empty; accepted:\n{format_list()}")
-    is_json = first.data.lstrip()[:1] in (b"{", b"[")
-    if is_json and format in TABLES:
-        raise LedgerError(
-            f"{path}, line {first.first_line}: JSON; accepted as {format}: {TRACE_FORMATS[format]}"
-        )
-    if is_json:
-        requests = read_json(path, blocks, first, format, page_ids_size)
-    elif format is None or format in TABLES or format == "lengths":
-        requests = read_table(path, blocks, first, format)
-    else:
-        raise LedgerError(
-            f"{path}, line {first.first_line}: not JSON; "
-            f"accepted as {format}: {TRACE_FORMATS[format]}"
-        )
-    return Trace(
-        requests.prompt,
-        requests.output,
-        requests.arrival_s,
-        requests.page_ids,
-        requests.page_ids_size,
-        name=_trace_name(path),
-        failed_requests=requests.failed,
-    )
+    format, page_ids_size, count = _options(format, page_ids_size, unusable)
+    with Source(path) as source:
+        gathered = gather(source.label, read(source, format, page_ids_size, count=count))
+        return Trace._of(gathered, _trace_name(source.name))
 
 
-def _trace_name(path: Path) -> str:
-    name = path.name.removesuffix(".gz")
-    for suffix in (".csv", ".jsonl", ".json", ".txt"):
-        name = name.removesuffix(suffix)
-    return name
-
-
-def load_lengths(name: str | Path) -> LengthMarginals:
+def load_lengths(
+    name: str | Path,
+    format: str | None = None,
+    *,
+    page_ids_size: int | None = None,
+    unusable: Unusable = "error",
+) -> LengthMarginals:
     """Read how long the requests of a trace are.
+
+    The file is read once and never held: memory is that of the answer, however long the trace.
 
     Parameters
     ----------
     name : str or Path
         One of `TRACE_NAMES`, read from ``data/``; or a file: a derived table
-        (``*.lengths.csv``), or whatever :func:`kvledger.load_trace` reads.
+        (``*.lengths.csv``), or whatever :func:`kvledger.load_trace` reads, ``"-"`` included.
+    format, page_ids_size, unusable
+        As of :func:`kvledger.load_trace`.
 
     Raises
     ------
@@ -376,34 +436,58 @@ def load_lengths(name: str | Path) -> LengthMarginals:
     >>> code.n_requests, code.total.max_tokens
     (8819, 7841)
     """
+    format, page_ids_size, count = _options(format, page_ids_size, unusable)
     if name in TRACE_NAMES:
         return _read_lengths(data_file(f"traces/{name}{_LENGTHS_SUFFIX}"))
     path = Path(name)
-    if not path.is_file():
+    if str(path) != "-" and (path.is_dir() or not path.exists()):
         raise LedgerError(
-            f"{name!s}: no such file and no such trace; accepted: a trace file, or one of "
-            f"{', '.join(TRACE_NAMES)}"
+            f"{printable(str(name))}: no such file and no such trace; accepted: a trace file, "
+            f"or one of {', '.join(TRACE_NAMES)}"
         )
     if path.name.endswith(_LENGTHS_SUFFIX):
         return _read_lengths(path)
-    trace = load_trace(path)
-    return LengthMarginals(
-        trace.name or path.name, as_lengths(trace.prompt_tokens), as_lengths(trace)
-    )
+    with Source(path) as source:
+        tables = count_lengths(source.label, read(source, format, page_ids_size, count=count))
+        return LengthMarginals(_trace_name(source.name), *tables)
+
+
+def _options(
+    format: str | None, page_ids_size: int | None, unusable: str
+) -> tuple[str | None, int | None, bool]:
+    """Return the checked options of reading, the last of them whether to count unusable rows."""
+    format = ALIASES.get(format, format) if isinstance(format, str) else format
+    if format is not None and format not in TRACE_FORMATS:
+        raise LedgerError(f"format {format!r} is not known; accepted:\n{format_list()}")
+    if page_ids_size is not None:
+        page_ids_size = _page_ids_size(page_ids_size)
+    if unusable not in ("error", "count"):
+        raise LedgerError(f"unusable is {unusable!r}; accepted: 'error', 'count'")
+    return format, page_ids_size, unusable == "count"
+
+
+def _trace_name(name: str) -> str:
+    """Return a file's name without the endings that say how it is written."""
+    while suffix := next((s for s in SUFFIXES if name.endswith(s) and name != s), None):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def _read_lengths(path: Path) -> LengthMarginals:
+    import pandas as pd  # here: it takes longer to import than a small trace to read
+
+    label = printable(str(path))
     accepted = f"accepted: columns {', '.join(_LENGTHS_COLUMNS)} of whole numbers"
     try:
         frame = pd.read_csv(path, dtype=np.int64, na_filter=False)
     except (ValueError, OverflowError) as error:
-        raise LedgerError(f"{path}: not a length table ({error}); {accepted}") from None
+        raise LedgerError(f"{label}: not a length table ({error}); {accepted}") from None
     if tuple(frame.columns) != _LENGTHS_COLUMNS:
-        raise LedgerError(f"{path}: the columns are {', '.join(frame.columns)}; {accepted}")
+        raise LedgerError(f"{label}: the columns are {listed(frame.columns)}; {accepted}")
     tokens, prompts, totals = (frame[column].to_numpy() for column in _LENGTHS_COLUMNS)
     if prompts.sum() != totals.sum() or (prompts < 0).any() or (totals < 0).any():
         raise LedgerError(
-            f"{path}: {prompts.sum()} prompts and {totals.sum()} totals; "
+            f"{label}: {prompts.sum()} prompts and {totals.sum()} totals; "
             "accepted: as many of the one as of the other, none below 0"
         )
     return LengthMarginals(
@@ -434,6 +518,8 @@ def load_requests(name: str) -> Trace:
     >>> load_requests("mooncake_conversation").n_requests
     12031
     """
+    import pandas as pd
+
     frame = pd.read_csv(data_file(f"traces/{name}.requests.csv"), dtype=np.int64)
     page_ids: list[tuple[int, ...]] | None = None
     if "like" in frame:
@@ -483,4 +569,6 @@ def load_blocks(name: str) -> pd.DataFrame:
     >>> f"{row.shared_blocks / row.logical_blocks:.1%}"
     '36.6%'
     """
+    import pandas as pd
+
     return pd.read_csv(data_file(f"traces/{name}.blocks.csv"))

@@ -1,5 +1,6 @@
-"""The published trace formats, one module for tables and one for JSON.
+"""The published trace formats: what a file holds, whatever it is wrapped in.
 
-The readers know files and lines; they know nothing of what a trace is used for, and answer with
-:class:`~kvledger.formats.common.Requests`.
+``reading`` opens files and cuts them into lines; ``detecting`` finds the format; ``tables``,
+``parquet``, ``requests``, ``benchmark`` and ``openai`` each read one; ``gathering`` makes arrays
+or length tables of what they yield. The readers know nothing of what a trace is used for.
 """
