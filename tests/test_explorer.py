@@ -547,6 +547,30 @@ RUN = {
     "start_times": [100.5, 100.25, 101.0],
     "errors": ["", "timed out", ""],
 }
+CHAT = (
+    '{"object": "chat.completion", "created": 9, "choices": [{}], '
+    '"usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}}\n'
+)
+CHAT_BATCH = "".join(
+    json.dumps({"id": "b", "custom_id": "c", "response": response, "error": error}) + "\n"
+    for response, error in (
+        ({"status_code": 200, "body": json.loads(CHAT)}, None),
+        ({"status_code": 429, "body": {}}, None),
+        ({"status_code": 200, "body": None}, None),
+        ({"status_code": 200, "body": {"object": "chat.completion"}}, None),
+        ({"body": {**json.loads(CHAT), "choices": [1, 2]}}, None),
+        ({"body": {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}}, None),
+        (None, {"code": "expired"}),
+        (None, None),
+    )
+)
+RESPONSES = (
+    '{"object": "response", "created_at": 5, "status": "completed", '
+    '"usage": {"input_tokens": 4, "output_tokens": 6}}\n'
+    '{"object": "response", "status": "failed", "usage": null}\n'
+    '{"object": "chat.completion.chunk", "choices": [{}], "usage": {}}\n'
+    '{"object": "text_completion", "error": {"message": "no"}}\n'
+)
 GOOD = {
     "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
     "2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8",
@@ -575,10 +599,30 @@ GOOD = {
     "benchmark": json.dumps(RUN) + "\n",
     "two benchmarks": json.dumps(RUN) + "\n" + json.dumps(RUN) + "\n",
     "benchmark, indented": json.dumps(RUN, indent=1),
+    "a run with silent failures": json.dumps({**RUN, "completed": 1, "errors": []}),
+    "a batch": CHAT_BATCH,
+    "chats": CHAT.replace('"created": 9, ', "") + CHAT,
+    "chats by time": CHAT.replace('"created": 9', '"created": 10.5') + CHAT,
+    "responses": RESPONSES,
+    "embeddings": '{"object": "list", "usage": {"prompt_tokens": 7, "total_tokens": 7}}\n',
     "other letters": "Täglich\n5\n9\n",
 }
 TOKENS = "prompt_tokens,output_tokens\n"
 BAD = {
+    "another format": GOOD["mooncake"] + GOOD["qwen"],
+    "a table in JSON": GOOD["mooncake"] + GOOD["tokens"],
+    "JSON in a table": GOOD["tokens"] + GOOD["mooncake"],
+    "a second header": GOOD["tokens"] + GOOD["tokens"],
+    "another header": GOOD["lengths"] + GOOD["tokens"],
+    "a batch's requests": '{"custom_id": "a", "body": {}}',
+    "all refused": '{"error": {"code": 429}}\n' * 2,
+    "nothing usable": '{"object": "chat.completion", "usage": null}\n{"error": "x"}\n',
+    "a wrong sum": CHAT.replace("10}", "11}"),
+    "a status": CHAT_BATCH.replace("200", "99"),
+    "no usage": CHAT.replace('"usage"', '"used"') + '{"a": 1}',
+    "odd usage": CHAT.replace('{"prompt', '[{"prompt').replace("10}", "10}]"),
+    "half a usage": CHAT.replace('"completion_tokens": 3, ', ""),
+    "no prompt": CHAT.replace(": 7,", ": 0,").replace("10}", "3}"),
     "nothing": "",
     "blank": " \n\r\n",
     "header only": TOKENS,
@@ -647,7 +691,9 @@ def read_by_page(page: Page, files: list[bytes]) -> list[dict[str, Any]]:
           const bytes = Uint8Array.from(atob(file), (letter) => letter.charCodeAt(0));
           return kvledgerExplorer.attempt(() => {{
             const text = kvledgerExplorer.decode(bytes.buffer, "trace.csv");
-            return kvledgerExplorer.readTrace(text, "trace.csv");
+            const read = kvledgerExplorer.readTrace(text, "trace.csv");
+            const reasons = Object.fromEntries(read.skipped.reasons);
+            return {{ ...read, failed: read.skipped.failed, skipped: reasons }};
           }});
         }}), {PLAIN})""",
         [base64.b64encode(file).decode() for file in files],
@@ -667,14 +713,17 @@ def _lengths_only(trace: kv.Trace) -> dict[str, Any]:
         "prompt": trace.prompt_tokens.tolist(),
         "output": trace.output_tokens.tolist(),
         "failed": trace.failed_requests,
+        "skipped": dict(trace.skipped),
     }
 
 
 def same_reading(got: dict[str, Any], want: dict[str, Any]) -> bool:
     """Whether both read the same; what a parser says of broken JSON is its own affair."""
     if "value" in got and "value" in want:
-        value = {**got["value"], "failed": str(got["value"]["failed"])}
-        return bool({name: value[name] for name in want["value"]} == want["value"])
+        value = {name: got["value"][name] for name in want["value"]}
+        value["failed"] = str(value["failed"])
+        value["skipped"] = {reason: str(rows) for reason, rows in value["skipped"].items()}
+        return bool(value == want["value"])
     if "error" in got and "error" in want:
         return _without_parser_s_words(got["error"]) == _without_parser_s_words(want["error"])
     return False
@@ -684,7 +733,7 @@ def _without_parser_s_words(error: str) -> str:
     if "JSON cut short" not in error:
         return error
     error = re.sub(r"malformed \(.*\); accepted", "malformed; accepted", error)
-    return re.sub(r"^trace.csv, line \d+: (.*one length a line)", r"trace.csv: \1", error)
+    return re.sub(r"^trace.csv, line \d+: (.*array of lengths)", r"trace.csv: \1", error)
 
 
 @pytest.mark.parametrize("kind", ["good", "bad"])

@@ -37,6 +37,7 @@ SCRIPTS = (
     "explorer-formats.js",
     "explorer-tables.js",
     "explorer-records.js",
+    "explorer-openai.js",
     "explorer-reading.js",
     "explorer-settings.js",
     "explorer-elements.js",

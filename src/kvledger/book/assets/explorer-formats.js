@@ -5,7 +5,7 @@
  */
 "use strict";
 /**
- * @typedef {{name: string, format: string, prompt: bigint[], output: bigint[], failed: number}} Read
+ * @typedef {{name: string, format: string, prompt: bigint[], output: bigint[], skipped: any}} Read
  */
 (function (kv) {
   const { INT64_MAX, LedgerError } = kv;
@@ -35,6 +35,56 @@
     while (to > from && SPACE.test(text[to - 1])) to -= 1;
     return text.slice(from, to);
   }
+
+  /** Rows that are not in a trace, counted by the reason. */
+  class Skipped {
+    constructor() {
+      /** @type {Map<string, number>} */
+      this.reasons = new Map();
+      this.rows = 0;
+      this.failed = 0;
+    }
+
+    /** @param {string} reason @param {boolean} failed whether the source says that it failed */
+    add(reason, failed) {
+      this.reasons.set(reason, (this.reasons.get(reason) || 0) + 1);
+      this.rows += 1;
+      this.failed += Number(failed);
+    }
+
+    toString() {
+      const unusable = this.rows - this.failed;
+      const what = this.failed ? [`${kv.grouped(this.failed)} failed requests`] : [];
+      if (unusable) what.push(`${kv.grouped(unusable)} unusable rows`);
+      const reasons = Array.from(this.reasons, ([why, rows]) => `${kv.grouped(rows)} ${why}`);
+      return `${what.join(" and ")} left out (${reasons.join(", ")})`;
+    }
+  }
+
+  /**
+   * A trace that was read, or an error if there is no request in it.
+   * @param {Read} read @param {string} nothing what it is where not even a row was left out
+   */
+  function wholeTrace(read, nothing) {
+    if (read.prompt.length) return read;
+    const { skipped } = read;
+    if (!skipped.rows) throw new LedgerError(`${read.name}: ${nothing}`);
+    const reasons = [...skipped.reasons.keys()].join(", ");
+    const problem =
+      skipped.failed === skipped.rows
+        ? `no request that succeeded: all ${kv.grouped(skipped.rows)} requests failed (${reasons})`
+        : `no request that can be used: ${skipped}`;
+    throw new LedgerError(`${read.name}: ${problem}; accepted: at least one`);
+  }
+
+  /**
+   * The error of a file that changes its format midway.
+   * @param {string} where @param {string} found @param {string} format
+   */
+  const mixed = (where, found, format) =>
+    new LedgerError(
+      `${where}: ${found} in a file that began as ${format}; accepted: one format a file, and one header`,
+    );
 
   /** A value as these errors name it. @param {Value} value */
   const seen = (value) => kv.cut(kv.printed(value));
@@ -80,5 +130,16 @@
     return null;
   }
 
-  Object.assign(kv, { LARGEST_FILE, acceptedWhole, decode, formatList, formats, seen, stripped });
+  Object.assign(kv, {
+    LARGEST_FILE,
+    Skipped,
+    acceptedWhole,
+    decode,
+    formatList,
+    formats,
+    mixed,
+    seen,
+    stripped,
+    wholeTrace,
+  });
 })(globalThis.kvledgerExplorer);

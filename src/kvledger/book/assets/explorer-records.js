@@ -1,10 +1,22 @@
 /* Traces that are JSON: one request a line, one benchmark run a line, or an array of lengths. */
 "use strict";
+/** @typedef {{prompt: bigint, output: bigint, time: number|bigint|null}} Timed */
 (function (kv) {
-  const { INT64_MAX, LedgerError, acceptedWhole, formatList, formats, printed, seen, whole } = kv;
+  const {
+    INT64_MAX,
+    LedgerError,
+    acceptedWhole,
+    formatList,
+    formats,
+    mixed,
+    printed,
+    seen,
+    whole,
+  } = kv;
 
   /** @type {{[format: string]: bigint}} tokens that a hash id stands for */
   const RECORD_SIZES = { mooncake: 512n, qwen: 16n };
+  const NO_REQUESTS = "no requests; accepted: at least one";
 
   /** JSON whose whole numbers are exact. @param {string} text @returns {Value} */
   function parse(text) {
@@ -50,11 +62,14 @@
     // One at a time, so that the first line with something wrong is the one that is named.
     const records = (function* () {
       yield new Record(name, first.line, first.fields, format);
-      for (const { line, fields } of rest) yield new Record(name, line, fields, format);
+      for (const { line, fields } of rest) {
+        const kind = kindOf(fields);
+        if (kind && kind !== format) throw mixed(`${name}, line ${line}`, kind, format);
+        yield new Record(name, line, fields, format);
+      }
     })();
-    return format === "benchmark"
-      ? readBenchmark(records, name)
-      : readRecords(records, name, format);
+    if (format === "benchmark") return readBenchmark(records, name);
+    return format === "openai" ? kv.readOpenAI(records, name) : readRecords(records, name, format);
   }
 
   /** @param {string} text @param {string} name */
@@ -74,6 +89,9 @@
         }
         fields = undefined;
       }
+      if (fields === undefined && !alone && !/^[\t-\r ]*[[{]/.test(lines[i])) {
+        throw mixed(`${name}, line ${i + 1}`, seen(kv.stripped(lines[i])), "JSON");
+      }
       if (fields === undefined) {
         throw new LedgerError(`${name}, line ${i + 1}: JSON cut short or malformed; ${accepted}`);
       }
@@ -85,20 +103,31 @@
     }
   }
 
-  /** @param {any} fields @param {string} name @param {number} line */
-  function recordFormat(fields, name, line) {
+  /** The format of an object, if it is known. @param {any} fields @returns {string|null} */
+  function kindOf(fields) {
     /** @param {string[]} keys */
     const has = (...keys) => keys.some((key) => Object.hasOwn(fields, key));
     if (has("input_lens", "output_lens", "request_throughput")) return "benchmark";
     if (has("input_length", "output_length", "hash_ids")) {
       return has("chat_id", "parent_chat_id") ? "qwen" : "mooncake";
     }
-    const hint = has("prompt", "conversations", "messages")
-      ? " (prompts as text carry no token counts: tokenise them first)"
-      : "";
+    return kv.isOpenAI(fields) ? "openai" : null;
+  }
+
+  /** @param {any} fields @param {string} name @param {number} line */
+  function recordFormat(fields, name, line) {
+    const kind = kindOf(fields);
+    if (kind) return kind;
+    const keys = Object.keys(fields);
+    if (keys.length === 1 && keys[0] === "error") return "openai"; // a request that was refused
+    let hint = "";
+    if (["prompt", "conversations", "messages"].some((key) => keys.includes(key))) {
+      hint = " (prompts as text carry no token counts: tokenise them first)";
+    } else if (keys.includes("custom_id") && keys.includes("body")) {
+      hint = " (a batch's requests carry no token counts: its output file does)";
+    }
     throw new LedgerError(
-      `${name}, line ${line}: no known trace has the keys ${Object.keys(fields).join(", ")}${hint}; ` +
-        `accepted:\n${formatList()}`,
+      `${name}, line ${line}: no known trace has the keys ${keys.join(", ")}${hint}; accepted:\n${formatList()}`,
     );
   }
 
@@ -106,15 +135,16 @@
   function readArray(text, name) {
     const values = parsed(text);
     if (values === undefined) {
-      throw new LedgerError(`${name}: JSON cut short or malformed; accepted: ${formats().lengths}`);
-    }
-    if (!values.length) {
-      throw new LedgerError(`${name}: an empty JSON array; accepted: at least one length`);
+      throw new LedgerError(
+        `${name}, line 1: JSON cut short or malformed; accepted: a JSON array of lengths`,
+      );
     }
     const prompt = values.map((/** @type {Value} */ value, /** @type {number} */ i) =>
       whole(value, `${name}, entry ${i}`, 1n, acceptedWhole(1)),
     );
-    return { name, format: "lengths", prompt, output: prompt.map(() => 0n), failed: 0 };
+    const output = prompt.map(() => 0n);
+    const read = { name, format: "lengths", prompt, output, skipped: new kv.Skipped() };
+    return kv.wholeTrace(read, "an empty JSON array; accepted: at least one length");
   }
 
   /** One JSON object and where it stands. */
@@ -127,6 +157,13 @@
       this.where = `${file}, line ${line}`;
       this.fields = fields;
       this.format = format;
+    }
+
+    /** An object within this one, as a record of its own. @param {any} fields */
+    inside(fields) {
+      const record = new Record("", 0, fields, this.format);
+      record.where = this.where;
+      return record;
     }
 
     /** @param {string} key @returns {Value} */
@@ -146,6 +183,24 @@
     /** @param {string} name @param {Value} value @param {bigint} minimum */
     whole(name, value, minimum) {
       return whole(value, `${this.where}: ${name}`, minimum, acceptedWhole(minimum));
+    }
+
+    /**
+     * The tokens of a prompt and its output, whose sum is within 64 bits.
+     * @param {[string, Value]} first @param {[string, Value]} second a name and a value
+     * @param {bigint} [least] tokens of a prompt
+     */
+    tokens(first, second, least = 1n) {
+      const prompt = this.whole(...first, least);
+      const output = this.whole(...second, 0n);
+      if (prompt + output > INT64_MAX) {
+        this.fail(
+          second[0],
+          `is ${output} after a prompt of ${prompt}`,
+          `a total of at most ${INT64_MAX} (64 bits)`,
+        );
+      }
+      return { prompt, output };
     }
 
     /** @param {string} name @param {Value} value */
@@ -171,21 +226,14 @@
   function readRecords(records, name, format) {
     const size = RECORD_SIZES[format];
     /** @type {Read} */
-    const read = { name, format, prompt: [], output: [], failed: 0 };
+    const read = { name, format, prompt: [], output: [], skipped: new kv.Skipped() };
     /** @type {any} */
     let last = null;
     /** @type {boolean|null} */
     let withIds = null;
     for (const record of records) {
-      const prompt = record.whole("input_length", record.get("input_length"), 1n);
-      const output = record.whole("output_length", record.get("output_length"), 0n);
-      if (prompt + output > INT64_MAX) {
-        record.fail(
-          "output_length",
-          `is ${output} after a prompt of ${prompt}`,
-          `a total of at most ${INT64_MAX} (64 bits)`,
-        );
-      }
+      const [first, second] = [record.get("input_length"), record.get("output_length")];
+      const { prompt, output } = record.tokens(["input_length", first], ["output_length", second]);
       const time = record.time("timestamp", record.get("timestamp"));
       if (last !== null && time < last) {
         record.fail(
@@ -244,47 +292,64 @@
    * @param {Iterable<Record>} records @param {string} name @returns {Read}
    */
   function readBenchmark(records, name) {
-    /** @type {Read} */
-    const read = { name, format: "benchmark", prompt: [], output: [], failed: 0 };
-    /** @type {{prompt: bigint, output: bigint, start: number}[]} */
+    const skipped = new kv.Skipped();
+    /** @type {Timed[]} */
     const requests = [];
-    let [timed, runs] = [true, 0];
+    let runs = 0;
     for (const record of records) {
       runs += 1;
-      const keys = ["input_lens", "output_lens"];
-      for (const key of keys) record.get(key);
-      for (const key of ["start_times", "errors"])
-        if (truthy(record.fields[key] ?? null)) keys.push(key);
-      const n = record.array("input_lens").length;
-      for (const key of keys) {
-        const many = record.array(key).length;
-        if (many !== n) record.fail(key, `has ${many} entries`, `${n}, as many as input_lens`);
-      }
-      timed = timed && keys.includes("start_times");
+      const keys = runKeys(record);
+      const lists = record.fields;
+      const n = lists.input_lens.length;
+      const errors = keys.includes("errors") ? lists.errors : Array(n).fill(null);
+      const good = errors.filter((/** @type {Value} */ error) => !truthy(error)).length;
+      // Where the server closed the connection without a word, only the count of completed tells.
+      const silent = typeof lists.completed === "bigint" && lists.completed < good;
       for (let i = 0; i < n; i += 1) {
-        if (keys.includes("errors") && truthy(record.fields.errors[i])) {
-          read.failed += 1;
-          continue;
+        const [prompt, output] = [lists.input_lens[i], lists.output_lens[i]];
+        if (truthy(errors[i])) skipped.add("reported an error", true);
+        else if (silent && (output === 0n || output === 0 || output === false)) {
+          skipped.add("no output in a run with failures", true);
+        } else {
+          const both = record.tokens([`input_lens[${i}]`, prompt], [`output_lens[${i}]`, output]);
+          const timed = keys.includes("start_times");
+          const time = timed ? record.time(`start_times[${i}]`, lists.start_times[i]) : null;
+          requests.push({ ...both, time: runs === 1 ? time : null });
         }
-        const prompt = record.whole(`input_lens[${i}]`, record.fields.input_lens[i], 1n);
-        const output = record.whole(`output_lens[${i}]`, record.fields.output_lens[i], 0n);
-        const start = timed
-          ? Number(record.time(`start_times[${i}]`, record.fields.start_times[i]))
-          : 0;
-        requests.push({ prompt, output, start });
       }
     }
-    if (!requests.length) {
-      throw new LedgerError(
-        `${name}: no request that succeeded (${read.failed} failed); accepted: at least one`,
-      );
-    }
-    // Requests are sent side by side, so results may be out of order by a hair.
-    if (timed && runs === 1) requests.sort((a, b) => a.start - b.start);
-    read.prompt = requests.map(({ prompt }) => prompt);
-    read.output = requests.map(({ output }) => output);
-    return read;
+    return byTime(requests, name, "benchmark", skipped);
   }
 
-  Object.assign(kv, { readJson });
+  /** The lists of a run, all of one length. @param {Record} record */
+  function runKeys(record) {
+    const keys = ["input_lens", "output_lens"];
+    for (const key of keys) record.get(key);
+    for (const key of ["start_times", "errors"]) {
+      if (truthy(record.fields[key] ?? null)) keys.push(key);
+    }
+    const n = record.array("input_lens").length;
+    for (const key of keys) {
+      const many = record.array(key).length;
+      if (many !== n) record.fail(key, `has ${many} entries`, `${n}, as many as input_lens`);
+    }
+    return keys;
+  }
+
+  /**
+   * A trace whose rows are written as requests finish: in the order of its times, if all have one.
+   * @param {Timed[]} requests @param {string} name @param {string} format @param {any} skipped
+   */
+  function byTime(requests, name, format, skipped) {
+    if (requests.every(({ time }) => time !== null)) {
+      requests.sort((a, b) => Number(a.time) - Number(b.time));
+    }
+    const [prompt, output] = [
+      requests.map((each) => each.prompt),
+      requests.map((each) => each.output),
+    ];
+    return kv.wholeTrace({ name, format, prompt, output, skipped }, NO_REQUESTS);
+  }
+
+  Object.assign(kv, { Record, byTime, readJson, truthy });
 })(globalThis.kvledgerExplorer);

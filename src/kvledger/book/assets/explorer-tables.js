@@ -6,10 +6,11 @@
  *            time_required: boolean, total: string|null, zero_output_failed: boolean}} Columns
  */
 (function (kv) {
-  const { INT64_MAX, LedgerError, formatList, formats, seen, stripped } = kv;
+  const { INT64_MAX, LedgerError, formatList, formats, mixed, seen, stripped } = kv;
 
   const WHOLE = /^[+-]?\d+(\.0*)?$/;
   const NUMBER = /^[\t-\r ]*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?[\t-\r ]*$/i;
+  const BREAK = /[,\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]/;
   const DATE = /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):?(\d\d))?$/;
   // A first line such as 1O24 or nan is a length gone wrong, not the name of a column.
   const A_NAME = /^\p{L}/u;
@@ -20,7 +21,7 @@
     const lines = text.split("\n");
     let first = lines.findIndex((line) => stripped(line));
     const head = stripped(lines[first]);
-    const header = !NUMBER.test(head.split(",")[0]);
+    const header = !NUMBER.test(head.split(BREAK, 1)[0]);
     let names = ["length"];
     if (header) {
       names = csvFields(head, name, first + 1).map(stripped);
@@ -46,7 +47,15 @@
       );
     }
     const rows = new Rows(name, table, names, header);
-    for (let i = first; i < lines.length; i += 1) if (stripped(lines[i])) rows.add(lines[i], i + 1);
+    for (let i = first; i < lines.length; i += 1) {
+      if (!stripped(lines[i])) continue;
+      try {
+        rows.add(lines[i], i + 1);
+      } catch (error) {
+        const other = rows.otherFormat(lines[i]);
+        throw other ? mixed(`${name}, line ${i + 1}`, other, format) : error;
+      }
+    }
     return rows.finish(format);
   }
 
@@ -86,7 +95,7 @@
       this.prompt = [];
       /** @type {bigint[]} */
       this.output = [];
-      this.failed = 0;
+      this.skipped = new kv.Skipped();
       /** @type {any} */
       this.last = null;
       /** @param {string|null} column */
@@ -107,7 +116,7 @@
         const columns = this.header ? this.names.join(",") : "one length";
         const short = fields.length < n ? " (is the line cut?)" : "";
         throw new LedgerError(
-          `${this.file}, line ${line}: ${fields.length} fields in ${kv.quoted(stripped(`.${text}`).slice(1))}${short}; ` +
+          `${this.file}, line ${line}: ${fields.length} fields in ${seen(stripped(`.${text}`).slice(1))}${short}; ` +
             `accepted: ${n} (${columns})`,
         );
       }
@@ -129,7 +138,7 @@
         }
       }
       if (this.at.time >= 0) this.time(stripped(fields[this.at.time]), line);
-      if (failed) this.failed += 1;
+      if (failed) this.skipped.add(`${this.table.output} is 0`, true);
       else {
         this.prompt.push(prompt);
         this.output.push(output);
@@ -189,24 +198,23 @@
 
     /** @param {string} format @returns {Read} */
     finish(format) {
-      if (!this.prompt.length && !this.failed) {
-        throw new LedgerError(
-          `${this.file}: a header and no requests; accepted: at least one line after the header`,
-        );
-      }
-      if (!this.prompt.length) {
-        throw new LedgerError(
-          `${this.file}: all ${this.failed} requests failed (${this.table.output} is 0); ` +
-            "accepted: at least one that did not",
-        );
-      }
-      return {
-        name: this.file,
-        format,
-        prompt: this.prompt,
-        output: this.output,
-        failed: this.failed,
-      };
+      const { file: name, prompt, output, skipped } = this;
+      const nothing = "a header and no requests; accepted: at least one line after the header";
+      return kv.wholeTrace({ name, format, prompt, output, skipped }, nothing);
+    }
+
+    /**
+     * Whether a line is none of this format's, rather than one of its rows gone wrong.
+     * @param {string} text
+     */
+    otherFormat(text) {
+      if (/^[{[]/.test(stripped(text))) return "JSON";
+      const names = text.split(",").map((name) => stripped(name).replace(/^"+|"+$/g, ""));
+      /** @type {Columns[]} */
+      const tables = Object.values(globalThis.kvledgerExplorerData.tables);
+      const known = [...tables.flatMap(requiredColumns), ...(this.header ? this.names : [])];
+      const header = names.some((name) => known.includes(name));
+      return header && !names.some((name) => WHOLE.test(name)) ? "another header" : null;
     }
   }
 

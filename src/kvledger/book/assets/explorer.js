@@ -288,7 +288,7 @@
 
   /** @param {any} read */
   function aboutFile(read) {
-    const failed = read.failed ? `, ${kv.grouped(read.failed)} failed ones left out` : "";
+    const failed = read.skipped.rows ? `, ${read.skipped}` : "";
     return `${read.name}: ${kv.grouped(read.prompt.length)} requests, read as ${read.format}${failed}. It was read here and went nowhere.`;
   }
 
