@@ -210,6 +210,8 @@ TOKENS = "prompt_tokens,output_tokens\n"
         # nothing there
         pytest.param("", "the file is empty; accepted:\n  azure: CSV", id="empty"),
         pytest.param(" \n\r\n", "the file is empty", id="blank"),
+        pytest.param("\xa0\n\u2028\n", "the file is empty", id="Unicode blanks"),
+        pytest.param("\x1c", "the file is empty", id="a separator"),
         pytest.param(gzip.compress(b""), "the file is empty", id="empty gz"),
         pytest.param(TOKENS, "a header and no requests", id="header only"),
         pytest.param(TOKENS.strip(), "a header and no requests", id="header without newline"),

@@ -248,7 +248,7 @@ def in_bursts(trace: Trace, size: int) -> Trace:
         trace.page_ids,
         trace.page_ids_size,
         name=trace.name,
-        failed_requests=trace.failed_requests,
+        skipped=trace.skipped,
     )
 
 

@@ -33,6 +33,7 @@ from kvledger.formats.common import (
     Rows,
     RowStream,
     UnusableRowError,
+    format_list,
     line_too_long,
     listed,
     mixed,
@@ -370,6 +371,8 @@ def _header(label: str, first: Block) -> tuple[int | None, list[str], Block]:
         if text:
             break
         data, line = data[end:], line + 1
+        if not data:  # blank in Unicode, though not in ASCII
+            raise LedgerError(f"{label}: the file is empty; accepted:\n{format_list()}")
     if NUMBER.fullmatch(_SEPARATORS.split(text)[0]):
         return None, ["length"], Block(line, data)
     try:
