@@ -183,7 +183,7 @@ def test_every_case_has_its_row_and_its_cost() -> None:
     frame = attention_costs.cases(record)
     assert len(frame) == len(record.cases)
     assert frame["c"].tolist() == ["0.120 (0.120 to 0.120)"] * len(frame)
-    assert frame["tokens each"].iloc[-1] == "as in Azure chat"
+    assert frame["batch"].iloc[-1].endswith(" of Azure chat")
     few = only(record, lambda t: t.page_size in (1, 16) or t.layout == "contiguous")
     assert attention_costs.cases(few)["c"].isna().all()
 

@@ -142,7 +142,7 @@ def read_time(record: Record, shape: CacheShape, *, peer: str | None = None) -> 
         )
     cases = [case for case in record.cases if _has_shape(case, shape)]
     if not cases:
-        there = ", ".join(dict.fromkeys(case.shape for case in record.cases))
+        there = ", ".join(dict.fromkeys(f"{case.shape} in {case.dtype}" for case in record.cases))
         raise LedgerError(
             f"{record.label} has no case of {shape.kv_heads} K and V heads and "
             f"{shape.layer_bytes} bytes a token and layer, as {shape.name} has; there are: {there}"

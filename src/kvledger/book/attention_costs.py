@@ -155,15 +155,14 @@ def _finite(value: float) -> float | None:
 def cases(record: Record | None) -> pd.DataFrame:
     """Lay out every case for the peer in view, pages placed at random.
 
-    Columns: shape, requests, tokens each (or the trace), contiguous ms (of what it is held
-    against), then times at page size 1, 16 and 256, the share of the copy bandwidth at 16, and the
+    Columns: shape, batch (requests and the tokens of each, or the trace), contiguous ms (of what
+    it is held against), then times at page size 1, 16 and 256, the share of the copy bandwidth at 16, and the
     fitted c with its interval where three page sizes or more were timed.
     """
     sizes = (1, 16, 256)
     columns = [
         "shape",
-        "requests",
-        "tokens each",
+        "batch",
         "contiguous, ms",
         *(f"at {size}" for size in sizes),
         "share at 16",
@@ -185,8 +184,7 @@ def cases(record: Record | None) -> pd.DataFrame:
         base = record.baseline(next(iter(found.values())))
         row: dict[str, object] = {
             "shape": case.shape,
-            "requests": case.batch,
-            "tokens each": _each(case),
+            "batch": _batch(case),
             "contiguous, ms": None if base is None else 1e3 * base.median_s,
             "share at 16": share(record, found[16]) if 16 in found else None,
         }
@@ -200,10 +198,10 @@ def cases(record: Record | None) -> pd.DataFrame:
     return rows_or_nothing(columns, rows)
 
 
-def _each(case: CaseShape) -> str:
+def _batch(case: CaseShape) -> str:
     if case.context_tokens is not None:
-        return f"{case.context_tokens:,}"
-    return f"as in {TRACE_LABELS.get(str(case.trace), str(case.trace))}"
+        return f"{case.batch} x {case.context_tokens}"
+    return f"{case.batch} of {TRACE_LABELS.get(str(case.trace), str(case.trace))}"
 
 
 def steps(record: Record | None, traces: Traces) -> pd.DataFrame:
