@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +73,7 @@ def told(folder: Path) -> Told:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     path = folder / CHAPTER.name
+    shutil.copy(CHAPTER.with_name("_template.ipynb"), folder)  # the headings it must have
     nbformat.write(notebook, path)
     return Told(notebook, path)
 
