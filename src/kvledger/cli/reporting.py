@@ -1,0 +1,85 @@
+"""``kvledger report``: the whole report on one trace, model and memory, as a folder."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Never
+
+import typer
+
+from kvledger.cli import options as opt
+from kvledger.cli.answer import Answer
+
+
+def report(
+    trace: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE",
+            help=f"{opt.TRACE_HELP} A - reads standard input.",
+            autocompletion=opt.complete_trace,
+        ),
+    ],
+    model: opt.ModelName,
+    kv_memory: opt.Memory,
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="DIR", help="The folder to make; it must not hold files."),
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an earlier report in that folder.")
+    ] = False,
+    model_name: Annotated[
+        str | None,
+        typer.Option(
+            "--model-name",
+            metavar="NAME",
+            help="What to call a model that is read from a file.",
+            show_default="the base name of the file",
+        ),
+    ] = None,
+    dtype: opt.Dtype = None,
+    tensor_parallel: opt.Ranks = 1,
+    page_size: Annotated[
+        str, typer.Option("--page-size", metavar="P", help="The page size looked at, in slots.")
+    ] = "16",
+    max_running: opt.MaxRunning = 256,
+    first: Annotated[
+        int,
+        typer.Option("--first", min=1, metavar="N", help="Arrivals to replay, of those there are."),
+    ] = 100_000,
+    step_time: opt.StepTime = None,
+    as_json: opt.AsJson = False,
+) -> str:
+    """Write the report of the book on your own trace: a page, its notebook, figures and numbers.
+
+    It holds counts and sums only. It needs what the book is made with: pip install
+    'kvledger[book]'.
+    """
+    from kvledger.report import Settings, write_report
+
+    settings = Settings(
+        trace=trace,
+        model=model,
+        kv_memory=kv_memory,
+        model_name=model_name,
+        dtype=dtype,
+        tensor_parallel=tensor_parallel,
+        page_size=opt.slots(page_size, "a page size"),
+        max_running=max_running,
+        first=first,
+    )
+    if step_time is not None:
+        settings = settings.with_step(opt.step_seconds(step_time))
+    signal.signal(signal.SIGTERM, _end)
+    written = [str(path) for path in write_report(settings, Path(out), force=force)]
+    document = {"command": "report", "written": written}
+    return Answer([f"wrote {path}" for path in written], document).text(as_json)
+
+
+def _end(number: int, frame: FrameType | None) -> Never:
+    """End as Ctrl-C does, cleaning up, when asked to terminate."""
+    sys.exit(128 + number)
