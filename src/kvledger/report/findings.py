@@ -6,11 +6,13 @@ glues them, so that its prose is true of any trace: with times or without, with 
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pandas as pd
 
 from kvledger.book.formats import format_value
 from kvledger.errors import LedgerError
-from kvledger.growth import PARTS
+from kvledger.growth import PARTS, mean_shares
 from kvledger.metadata import c_for_page_size
 from kvledger.replaying import Saturated
 from kvledger.workload.growth import Growth
@@ -45,10 +47,9 @@ def disclosure(work: Workload) -> str:
     """Say how far sums hide the requests that they are made of."""
     n = work.total.n_requests
     if n >= FEW_REQUESTS:
-        return f"A sum over {_count(n)} requests says little about any one of them."
-    are = "1 request" if n == 1 else f"{_count(n)} requests"
+        return f"A sum over {_requests(n)} says little about any one of them."
     return (
-        f"The trace has only {are}, so a sum can say much about a single one: "
+        f"The trace has only {_requests(n)}, so a sum can say much about a single one: "
         "mind whom this page is shown to."
     )
 
@@ -56,15 +57,15 @@ def disclosure(work: Workload) -> str:
 def needed(work: Workload) -> str:
     """Say what a page must cost for the page size looked at to be the best power of two."""
     interval = c_for_page_size(work.total, work.page_size)
-    pages = f"pages of {_count(work.page_size)}"
+    pages = f"Pages of {_count(work.page_size)}"
     if interval is None:
-        return f"{pages.capitalize()} are the best for no cost per page."
+        return f"{pages} are at no cost per page better than every power of two."
     size = work.model.kv_bytes_per_token
-    low = f"{_number(interval.c_from * size, ',.0f')} bytes"
+    better = f"{pages} are the best, beside all powers of two, where a page costs"
+    low = _bytes(interval.c_from * size)
     if isinstance(interval.c_to, float):
-        return f"{pages.capitalize()} are the best where a page costs {low} or more."
-    high = _number(interval.c_to * size, ",.0f")
-    return f"{pages.capitalize()} are the best where a page costs from {low} to {high}."
+        return f"{better} {low} bytes of this model or more."
+    return f"{better} from {low} to {_bytes(interval.c_to * size)} bytes of this model."
 
 
 def sharing_frame(work: Workload) -> pd.DataFrame | None:
@@ -101,25 +102,26 @@ def shared(work: Workload) -> str:
 
 def replayed(work: Workload, growth: Growth) -> str:
     """Say what was replayed, and on what clock."""
-    if not growth.nothing or growth.left_out:
-        scope = _scope(work)
-        what = f"{scope[0].upper()}{scope[1:]} are replayed"
-        if isinstance(growth.clock, Saturated):
-            text = f"{what}. The trace has no times: all wait from the start, and time is in steps."
-        else:
-            text = f"{what} at their times, on the modelled step time."
+    if growth.nothing:
+        return f"Nothing is replayed: {growth.nothing}."
+    scope = _scope(work)
+    verb = "is" if work.arrivals is not None and work.arrivals.n_requests == 1 else "are"
+    what = f"{scope[0].upper()}{scope[1:]} {verb} replayed"
+    if isinstance(growth.clock, Saturated):
+        text = f"{what}. The trace has no times: all wait from the start, and time is in steps."
     else:
-        text = f"Nothing is replayed: {growth.nothing}."
+        text = f"{what} at their times, on the modelled step time."
     for name, why in growth.left_out.items():
         text += f" Not replayed is {_quoted(name)}: {why}."
     return text
 
 
-def grown(growth: Growth, shares: pd.DataFrame) -> str:
+def grown(growth: Growth) -> str:
     """Say which policy keeps most of the pool in use, and what full memory cost it."""
-    if not len(shares):
+    if not growth.named:
         return "So nothing is said of growth over time."
-    used = {row["policy"]: row["used"] for row in shares.to_dict("records")}
+    shares = mean_shares(growth.named)
+    used = dict(zip(shares["policy"], shares["used"], strict=True))
     texts = [f"{_number(share, '.1%')} under {_quoted(name)}" for name, share in used.items()]
     text = f"On average tokens fill {_joined(texts)} of the pool."
     paged = [name for name in used if name.startswith("pages")]
@@ -127,10 +129,11 @@ def grown(growth: Growth, shares: pd.DataFrame) -> str:
         result = growth.named[paged[-1]]
         computed = result.total("computed_prompt_tokens") + result.total("decoded_tokens")
         again = result.total("recomputed_tokens")
+        share = _number(again / max(computed + again, 1), ".2%")
         text += (
-            f" Under {_quoted(paged[-1])} {_count(result.total('preempted'))} preemptions made "
-            f"{_number(again / max(computed + again, 1), '.2%')} of all computed tokens come "
-            f"twice, and {_count(result.count('refused'))} requests were refused."
+            f" Under {_quoted(paged[-1])} there were {_count(result.total('preempted'))} "
+            f"preemptions, {share} of all tokens computed were computed again, and of the requests "
+            f"{_count(result.count('refused'))} were refused."
         )
     return text
 
@@ -144,6 +147,12 @@ def time_unit(growth: Growth) -> str:
     'steps'
     """
     return "steps" if isinstance(growth.clock, Saturated) else "seconds"
+
+
+def slack_columns(slack: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of :func:`kvledger.workload.tables.tail_slack` that are shown."""
+    counts = ["page_size", "pages", "tail_slack_slots", "slack_share"]
+    return slack[[*counts, "mean_slots", "growth_slots", "expected_slots"]]
 
 
 def pool_shares(shares: pd.DataFrame) -> pd.DataFrame:
@@ -173,8 +182,16 @@ def _scope(work: Workload) -> str:
     assert trace is not None
     n, of = trace.n_requests, work.total.n_requests
     if n == of:
-        return f"all {_count(n)} requests"
-    return f"the first {_count(n)} of {_count(of)} requests"
+        return "the 1 request" if n == 1 else f"all {_requests(n)}"
+    return f"the first {_count(n)} of {_requests(of)}"
+
+
+def _requests(n: int) -> str:
+    return "1 request" if n == 1 else f"{_count(n)} requests"
+
+
+def _bytes(value: Fraction) -> str:
+    return _number(value, ",.0f" if value >= 100 else ".3g")
 
 
 def _count(value: object) -> str:

@@ -72,6 +72,7 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
     """
     import nbformat
     import papermill
+    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     settings.write(work)
@@ -84,6 +85,9 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
             (work / role / _QUANTISED).symlink_to(beside.resolve())
     source = template_file().read_text(encoding="utf-8")
     notebook = nbformat.reads(source, as_version=4)  # a node: Papermill formats paths with braces
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []  # the book's
     with _kernel(work, kept) as manager:
         try:
             result = _interruptible(
@@ -98,6 +102,11 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
             )
         except PapermillExecutionError as error:
             raise _failure(error.ename, error.evalue, work, files) from error
+        except DeadKernelError as error:
+            raise LedgerError(
+                "the process that runs the notebook was ended from outside, as one is that takes "
+                "too much memory; accepted: a smaller --first, or a smaller trace"
+            ) from error
     return cleaned(result)
 
 

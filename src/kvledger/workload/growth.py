@@ -82,7 +82,7 @@ def grow(work: Workload) -> Growth:
 
 def _policies(work: Workload, trace: Trace) -> dict[str, Policy]:
     policies: dict[str, Policy] = {
-        f"reserve {work.maximum:,}": Contiguous(work.maximum),
+        "reserve the maximum": Contiguous(work.maximum),
         "reserve a power of two": Contiguous("pow2"),
         f"pages of {work.page_size:,}": Paged(work.page_size),
     }

@@ -92,7 +92,7 @@ def _buckets(table: LengthTable) -> IntArray:
 def ledgers(work: Workload) -> dict[str, Ledger]:
     """Account for three reservations and for pages, at final lengths."""
     return {
-        f"reserve {work.maximum:,}": contiguous(work.total, work.maximum),
+        "reserve the maximum": contiguous(work.total, work.maximum),
         "reserve a power of two": contiguous(work.total, "pow2"),
         "reserve the final length": contiguous(work.total, "oracle"),
         f"pages of {work.page_size:,}": paged(work.total, work.page_size),
