@@ -27,7 +27,7 @@ def lengths(frame: pd.DataFrame, *, title: str) -> Figure:
     Parameters
     ----------
     frame : DataFrame
-        As :func:`kvledger.workload.tables.length_counts` gives it.
+        As :func:`kvledger.report.tables.length_counts` gives it.
     title : str
         The conclusion.
     """
@@ -54,7 +54,7 @@ def tail_slack(frame: pd.DataFrame, *, titles: tuple[str, str]) -> Figure:
     Parameters
     ----------
     frame : DataFrame
-        As :func:`kvledger.workload.tables.tail_slack` gives it.
+        As :func:`kvledger.report.tables.tail_slack` gives it.
     titles : pair of str
         The conclusions.
     """
@@ -96,7 +96,7 @@ def sharing(frame: pd.DataFrame, *, title: str) -> Figure:
     Parameters
     ----------
     frame : DataFrame
-        As :func:`kvledger.workload.tables.sharing` gives it.
+        As :func:`kvledger.report.tables.sharing` gives it.
     title : str
         The conclusion.
     """
@@ -119,7 +119,7 @@ def best_by_cost(frame: pd.DataFrame, marks: Mapping[str, float], *, title: str)
     Parameters
     ----------
     frame : DataFrame
-        As :func:`kvledger.workload.tables.break_evens` gives it.
+        As :func:`kvledger.report.tables.break_evens` gives it.
     marks : mapping of str to float
         Name of a structure to its cost, in token slots a page.
     title : str

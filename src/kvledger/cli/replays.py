@@ -169,7 +169,7 @@ def _one_reserve(text: str) -> int | str:
 
 
 def _first(trace: Trace, first: int | None) -> Trace:
-    from kvledger.workload import first_arrivals
+    from kvledger.report.deployment import first_arrivals
 
     return trace if first is None else first_arrivals(trace, first)
 

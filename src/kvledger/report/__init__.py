@@ -5,6 +5,6 @@ only: no row of the trace, no prompt, no id, and of its path the base name alone
 """
 
 from kvledger.report.making import write_report
-from kvledger.report.settings import Settings, open_workload
+from kvledger.report.settings import Settings, open_deployment
 
-__all__ = ["Settings", "open_workload", "write_report"]
+__all__ = ["Settings", "open_deployment", "write_report"]

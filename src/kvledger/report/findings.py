@@ -15,9 +15,9 @@ from kvledger.errors import LedgerError
 from kvledger.growth import PARTS, mean_shares
 from kvledger.metadata import c_for_page_size
 from kvledger.replaying import Saturated
-from kvledger.workload.growth import Growth
-from kvledger.workload.reading import Workload
-from kvledger.workload.tables import sharing
+from kvledger.report.deployment import Deployment
+from kvledger.report.replays import Growth
+from kvledger.report.tables import sharing
 
 FEW_REQUESTS = 100
 """With fewer, a sum can say much about one request."""
@@ -25,13 +25,13 @@ FEW_REQUESTS = 100
 _NEIGHBOURS = 64
 
 
-def left_out(work: Workload) -> str:
+def left_out(work: Deployment) -> str:
     """Say which rows of the source are no request, by reason.
 
     Examples
     --------
-    >>> from kvledger.workload import read_workload
-    >>> left_out(read_workload("bwb_v2", "Llama-3.1-8B", "60GiB"))
+    >>> from kvledger.report.deployment import read_deployment
+    >>> left_out(read_deployment("bwb_v2", "Llama-3.1-8B", "60GiB"))
     'Only its lengths are known; rows that were left out of it are not counted here.'
     """
     if not work.left_out and work.requests is None:
@@ -43,7 +43,7 @@ def left_out(work: Workload) -> str:
     return f"{_count(total)} {'row was' if total == 1 else 'rows were'} left out: {reasons}."
 
 
-def disclosure(work: Workload) -> str:
+def disclosure(work: Deployment) -> str:
     """Say how far sums hide the requests that they are made of."""
     n = work.total.n_requests
     if n >= FEW_REQUESTS:
@@ -54,7 +54,7 @@ def disclosure(work: Workload) -> str:
     )
 
 
-def needed(work: Workload) -> str:
+def needed(work: Deployment) -> str:
     """Say what a page must cost for the page size looked at to be the best power of two."""
     interval = c_for_page_size(work.total, work.page_size)
     pages = f"Pages of {_count(work.page_size)}"
@@ -68,7 +68,7 @@ def needed(work: Workload) -> str:
     return f"{better} from {low} to {_bytes(interval.c_to * size)} bytes of this model."
 
 
-def sharing_frame(work: Workload) -> pd.DataFrame | None:
+def sharing_frame(work: Deployment) -> pd.DataFrame | None:
     """Return how much neighbours share; None where the trace does not say."""
     try:
         return sharing(work)
@@ -76,7 +76,7 @@ def sharing_frame(work: Workload) -> pd.DataFrame | None:
         return None
 
 
-def shared(work: Workload) -> str:
+def shared(work: Deployment) -> str:
     """Say how much neighbours share, or that nothing can be said."""
     trace, frame = work.arrivals, sharing_frame(work)
     if trace is None or trace.page_ids is None:
@@ -100,7 +100,7 @@ def shared(work: Workload) -> str:
     return text
 
 
-def replayed(work: Workload, growth: Growth) -> str:
+def replayed(work: Deployment, growth: Growth) -> str:
     """Say what was replayed, and on what clock."""
     if growth.nothing:
         return f"Nothing is replayed: {growth.nothing}."
@@ -150,7 +150,7 @@ def time_unit(growth: Growth) -> str:
 
 
 def slack_columns(slack: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of :func:`kvledger.workload.tables.tail_slack` that are shown."""
+    """Return the columns of :func:`kvledger.report.tables.tail_slack` that are shown."""
     counts = ["page_size", "pages", "tail_slack_slots", "slack_share"]
     return slack[[*counts, "mean_slots", "growth_slots", "expected_slots"]]
 
@@ -165,7 +165,7 @@ def pool_costs(shares: pd.DataFrame) -> pd.DataFrame:
     return shares[["policy", "running", "preempted", "recomputed_tokens", "refused", "steps"]]
 
 
-def conclusion(work: Workload, fits: pd.DataFrame) -> str:
+def conclusion(work: Deployment, fits: pd.DataFrame) -> str:
     """Say in a sentence what a reserved maximum and pages leave unused, and what fits."""
     reserved, paged = fits.iloc[0], fits.iloc[-1]
     return (
@@ -177,7 +177,7 @@ def conclusion(work: Workload, fits: pd.DataFrame) -> str:
     )
 
 
-def _scope(work: Workload) -> str:
+def _scope(work: Deployment) -> str:
     trace = work.arrivals
     assert trace is not None
     n, of = trace.n_requests, work.total.n_requests

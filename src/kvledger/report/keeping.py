@@ -20,13 +20,13 @@ import pandas as pd
 
 from kvledger import book
 from kvledger.book.formats import format_value, is_missing
+from kvledger.report.settings import FOLDER_VARIABLE
 from kvledger.writing import write_whole
 
-__all__ = ["FOLDER_VARIABLE", "NUMBERS_FILE", "TABLES_FOLDER", "number", "table"]
+__all__ = ["NUMBERS_FILE", "TABLES_FOLDER", "number", "table"]
 
 Kind = Literal["computed", "cited", "measured"]
 
-FOLDER_VARIABLE = "KVLEDGER_REPORT_DIR"
 NUMBERS_FILE = "numbers.json"
 TABLES_FOLDER = "tables"
 
@@ -80,6 +80,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
     Examples
     --------
+    >>> from fractions import Fraction
     >>> csv_text(pd.DataFrame({"policy": ["=1+1"], "share": [Fraction(3, 14)]}))
     "policy,share\n'=1+1,3/14\n"
     """
@@ -96,6 +97,7 @@ def exact(value: object) -> int | float | str | None:
 
     Examples
     --------
+    >>> from fractions import Fraction
     >>> exact(np.int64(3)), exact(Fraction(3, 14)), exact(float("nan"))
     (3, '3/14', None)
     """

@@ -21,8 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from kvledger.errors import LedgerError
-from kvledger.report.keeping import FOLDER_VARIABLE
-from kvledger.report.settings import MODEL_FOLDER, SETTINGS_FILE, Settings, base_name
+from kvledger.report.settings import (
+    FOLDER_VARIABLE,
+    MODEL_FOLDER,
+    SETTINGS_FILE,
+    Settings,
+    base_name,
+)
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 TEMPLATE = "your_workload.ipynb"

@@ -10,10 +10,12 @@ from typing import Any
 from kvledger.choosing import choose_model
 from kvledger.errors import LedgerError
 from kvledger.models import load_models
-from kvledger.workload.reading import DEFAULT_FIRST, DEFAULT_STEP_S, Workload, read_workload
+from kvledger.report.deployment import DEFAULT_FIRST, DEFAULT_STEP_S, Deployment, read_deployment
 
 SETTINGS_FILE = "settings.json"
 TRACE_FOLDER, MODEL_FOLDER = "trace", "model"
+FOLDER_VARIABLE = "KVLEDGER_REPORT_DIR"
+"""Names the folder where a notebook that is run for a report keeps its tables and numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Settings:
     tensor_parallel : int
         Ranks that share the KV heads.
     page_size, max_running, first, step_s
-        As of a :class:`~kvledger.workload.Workload`.
+        As of a :class:`~kvledger.report.deployment.Deployment`.
     """
 
     trace: str
@@ -59,29 +61,30 @@ class Settings:
         (folder / SETTINGS_FILE).write_text(text, encoding="ascii")
 
 
-def open_workload(
+def open_deployment(
     trace: str, model: str, kv_memory: str, *, settings: str | Path | None = None
-) -> Workload:
-    """Return the workload that a notebook names, or that a file of settings names instead.
+) -> Deployment:
+    """Return what a notebook names, or what a file of settings names instead.
 
     Parameters
     ----------
     trace, model, kv_memory : str
-        As :func:`~kvledger.workload.read_workload` takes them; not used where there are settings.
+        As :func:`~kvledger.report.deployment.read_deployment` takes them; where there are
+        settings, they are not used.
     settings : path, optional
         A file that :meth:`Settings.write` wrote. Its trace and config are looked for beside it.
 
     Examples
     --------
-    >>> open_workload("azure_code_2023", "Llama-3.1-8B", "60GiB").total.n_requests
+    >>> open_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB").total.n_requests
     8819
     """
     if settings is None:
-        return read_workload(trace, model, kv_memory)
+        return read_deployment(trace, model, kv_memory)
     path = Path(settings)
     given = read_settings(path)
     folder = path.resolve().parent
-    return read_workload(
+    return read_deployment(
         _beside(folder, TRACE_FOLDER, given.trace),
         choose_model(
             given.model

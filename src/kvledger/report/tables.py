@@ -18,15 +18,15 @@ from kvledger.lengths import IntArray, LengthTable
 from kvledger.metadata import DEFAULT_PAGE_SIZES
 from kvledger.paging import paged
 from kvledger.plaintext import shown_name
+from kvledger.report.deployment import Deployment
 from kvledger.reservation import contiguous, next_power_of_two
 from kvledger.windows import sharing_by_window
-from kvledger.workload.reading import Workload
 
 METADATA_BYTES: Mapping[str, int] = {"table entry": 4, "host objects": 250}
 """Bytes a page: an int32 entry of vLLM's block table, and the CPython objects of a cached page."""
 
 
-def parameters(work: Workload) -> pd.DataFrame:
+def parameters(work: Deployment) -> pd.DataFrame:
     """List what the report is computed from. Columns: parameter, value, unit, from."""
     base, running, prefill = work.step_s
     size = work.model.kv_bytes_per_token
@@ -49,7 +49,7 @@ def parameters(work: Workload) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["parameter", "value", "unit", "from"])
 
 
-def sums(work: Workload) -> pd.DataFrame:
+def sums(work: Deployment) -> pd.DataFrame:
     """Add the trace up. Columns: quantity, sum, mean of a request (in tokens)."""
     n, prompts, total = work.total.n_requests, work.lengths.prompt, work.total
     outputs = total.total_tokens - prompts.total_tokens
@@ -61,15 +61,15 @@ def sums(work: Workload) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["quantity", "sum", "mean of a request"])
 
 
-def length_counts(work: Workload) -> pd.DataFrame:
+def length_counts(work: Deployment) -> pd.DataFrame:
     """Count requests by the power of two that their length does not exceed.
 
     Columns: up_to (tokens), prompts, requests (by final length).
 
     Examples
     --------
-    >>> from kvledger.workload.reading import read_workload
-    >>> counts = length_counts(read_workload("azure_code_2023", "Llama-3.1-8B", "60GiB"))
+    >>> from kvledger.report.deployment import read_deployment
+    >>> counts = length_counts(read_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB"))
     >>> counts.iloc[-1].tolist(), int(counts["requests"].sum())
     ([8192, 1241, 1257], 8819)
     """
@@ -89,7 +89,7 @@ def _buckets(table: LengthTable) -> IntArray:
     return next_power_of_two(table.tokens)
 
 
-def ledgers(work: Workload) -> dict[str, Ledger]:
+def ledgers(work: Deployment) -> dict[str, Ledger]:
     """Account for three reservations and for pages, at final lengths."""
     return {
         "reserve the maximum": contiguous(work.total, work.maximum),
@@ -99,7 +99,7 @@ def ledgers(work: Workload) -> dict[str, Ledger]:
     }
 
 
-def fitting(work: Workload, named: Mapping[str, Ledger]) -> pd.DataFrame:
+def fitting(work: Deployment, named: Mapping[str, Ledger]) -> pd.DataFrame:
     """Say what each policy holds for a request, and how many of the mean size fit the memory.
 
     Columns: policy, slots_per_request (mean), unused_share (of allocated slots), held_bytes (of
@@ -119,7 +119,7 @@ def fitting(work: Workload, named: Mapping[str, Ledger]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def tail_slack(work: Workload) -> pd.DataFrame:
+def tail_slack(work: Deployment) -> pd.DataFrame:
     """Account for the slack of last pages, for every power of two up to the maximum.
 
     The columns are those of :func:`kvledger.survey.tail_slack`.
@@ -128,7 +128,7 @@ def tail_slack(work: Workload) -> pd.DataFrame:
     return survey.tail_slack({work.name: work.lengths}, sizes).drop(columns="trace")
 
 
-def sharing(work: Workload) -> pd.DataFrame | None:
+def sharing(work: Deployment) -> pd.DataFrame | None:
     """Count the blocks that requests share with neighbours, for growing neighbourhoods.
 
     Columns: window_requests, logical_blocks, shared_blocks, shared_share. None where the trace
@@ -163,7 +163,7 @@ class Charge(NamedTuple):
     excess: Fraction
 
 
-def charges(work: Workload) -> list[Charge]:
+def charges(work: Deployment) -> list[Charge]:
     """Charge each known structure of metadata, and find the best page size for it alone."""
     found = []
     for structure, n_bytes in METADATA_BYTES.items():
@@ -174,7 +174,7 @@ def charges(work: Workload) -> list[Charge]:
     return found
 
 
-def break_evens(work: Workload) -> pd.DataFrame:
+def break_evens(work: Deployment) -> pd.DataFrame:
     """Give the best page size for every cost per page, in slots and in bytes of the model.
 
     Columns: page_size, c_from, c_to (missing for the last), bytes_from, bytes_to.

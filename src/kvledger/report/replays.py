@@ -1,4 +1,4 @@
-"""A workload over time: its first arrivals, replayed through a pool of its size."""
+"""A deployment over time: its first arrivals, replayed through a pool of its size."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 from kvledger.errors import LedgerError
 from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, Saturated, replay
 from kvledger.replaying.policies import Clock, Policy
+from kvledger.report.deployment import Deployment
 from kvledger.traces import Trace
-from kvledger.workload.reading import Workload
 
 # Of so many outputs every step is recorded; of twice as many, every second. It bounds the memory.
 _OUTPUTS_RECORDED_WHOLE = 20_000_000
@@ -36,7 +36,7 @@ class Growth(NamedTuple):
     nothing: str = ""
 
 
-def grow(work: Workload) -> Growth:
+def grow(work: Deployment) -> Growth:
     """Replay the first arrivals under reservations and under pages.
 
     Requests come at their times; where the trace has none, all wait from the start.
@@ -80,7 +80,7 @@ def grow(work: Workload) -> Growth:
     return Growth(named, clock, left_out, nothing)
 
 
-def _policies(work: Workload, trace: Trace) -> dict[str, Policy]:
+def _policies(work: Deployment, trace: Trace) -> dict[str, Policy]:
     policies: dict[str, Policy] = {
         "reserve the maximum": Contiguous(work.maximum),
         "reserve a power of two": Contiguous("pow2"),

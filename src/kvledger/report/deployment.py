@@ -1,4 +1,4 @@
-"""A workload: a trace with the model and the memory that it is accounted for."""
+"""What a report is about: a trace with the model and the memory that it is accounted for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_STEP_S = (0.02, 0.0001, 0.00005)
 
 
 @dataclass(frozen=True)
-class Workload:
+class Deployment:
     """A trace with the model and the memory that it is accounted for.
 
     Attributes
@@ -105,10 +105,10 @@ class Workload:
         return None if self.requests is None else first_arrivals(self.requests, self.first)
 
 
-def read_workload(
+def read_deployment(
     trace: str | Path, model: str | Model, kv_memory: str | int, **settings: Any
-) -> Workload:
-    """Read a workload: a trace file or the name of a committed trace, a model, and a memory.
+) -> Deployment:
+    """Read a trace file or a committed trace, by name, with a model and a memory.
 
     Parameters
     ----------
@@ -119,11 +119,11 @@ def read_workload(
     kv_memory : str or int
         Bytes, or a text such as ``"60GiB"``.
     **settings
-        ``page_size``, ``max_running``, ``first`` and ``step_s`` of a :class:`Workload`.
+        ``page_size``, ``max_running``, ``first`` and ``step_s`` of a :class:`Deployment`.
 
     Examples
     --------
-    >>> work = read_workload("azure_conv_2023", "Llama-3.1-8B", "60GiB")
+    >>> work = read_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB")
     >>> work.capacity_slots, work.maximum
     (491520, 16384)
     """
@@ -133,7 +133,7 @@ def read_workload(
     if requests is not None:
         failed = requests.failed_requests
         left_out = getattr(requests, "skipped", {"failed": failed} if failed else {})
-    return Workload(
+    return Deployment(
         name=shown_name(path.name if path.exists() else lengths.name),
         lengths=lengths,
         requests=requests,
