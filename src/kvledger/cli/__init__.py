@@ -87,7 +87,7 @@ def _run(arguments: list[str]) -> int:
     try:
         result = command.main(args=arguments, prog_name="kvledger", standalone_mode=False)
     except typer.TyperException as error:
-        raise LedgerError(f"{error.format_message()} (see --help)") from error
+        raise LedgerError(f"{error.format_message().rstrip('.')} (see --help)") from error
     if isinstance(result, str):
         return _print(result)
     if result == INTERRUPTED:

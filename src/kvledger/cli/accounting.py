@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,7 +14,7 @@ from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
 from kvledger.errors import LedgerError
 from kvledger.ledger import Ledger
-from kvledger.lengths import LengthTable
+from kvledger.lengths import LengthTable, shown
 from kvledger.metadata import best_page_size, bytes_from_slots, envelope
 from kvledger.models import Model
 from kvledger.paging import paged_sweep
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kvledger.traces import LengthMarginals
 
 _COSTS = "0,1/4,1,4"
+_SIDES = ("total", "prompt")
 
 
 class Lengths(NamedTuple):
@@ -34,6 +35,10 @@ class Lengths(NamedTuple):
     of: str
     table: LengthTable
     left_out: Mapping[str, int]
+
+
+def _sides(incomplete: str) -> list[str]:
+    return [side for side in _SIDES if side.startswith(incomplete)]
 
 
 def account(
@@ -65,12 +70,17 @@ def account(
     ] = _COSTS,
     test_sizes: opt.TestedSizes = opt.ALL_POWERS,
     of: Annotated[
-        Literal["total", "prompt"],
-        typer.Option("--of", help="Account for final lengths, or for prompts alone."),
+        str,
+        typer.Option(
+            "--of",
+            metavar="total|prompt",
+            help="Account for final lengths, or for prompts alone.",
+            autocompletion=_sides,
+        ),
     ] = "total",
     model: opt.MaybeModel = None,
     dtype: opt.Dtype = None,
-    tensor_parallel: opt.Ranks = 1,
+    tensor_parallel: opt.Ranks = "1",
     kv_memory: opt.MaybeMemory = None,
     as_json: opt.AsJson = False,
 ) -> str:
@@ -78,9 +88,11 @@ def account(
     sizes, tested = opt.page_sizes(page_size), opt.page_sizes(test_sizes)
     costs = [opt.cost(text) for text in opt.items(c)]
     given = None if reserve is None else opt.reserves(reserve)
+    if of not in _SIDES:
+        raise LedgerError(f"--of is {shown(of)}; accepted: {' or '.join(_SIDES)}")
     if kv_memory is not None and model is None:
         raise LedgerError("--kv-memory without --model; accepted: both, or neither")
-    shape = None if model is None else choose_model(model, dtype, tensor_parallel)
+    shape = None if model is None else choose_model(model, dtype, opt.ranks(tensor_parallel))
     about = _lengths(trace, lengths, of)
     policies = given or [about.table.max_tokens, "pow2", "oracle"]
     ledgers: list[tuple[dict[str, Any], Ledger]] = [

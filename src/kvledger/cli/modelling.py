@@ -24,13 +24,14 @@ def models(
         ),
     ] = None,
     dtype: opt.Dtype = None,
-    tensor_parallel: opt.Ranks = 1,
+    tensor_parallel: opt.Ranks = "1",
     kv_memory: opt.MaybeMemory = None,
     as_json: opt.AsJson = False,
 ) -> str:
     """List models with the KV bytes of a token, on each tensor-parallel rank."""
     n_bytes = None if kv_memory is None else parse_bytes(kv_memory, "--kv-memory")
-    shapes = [choose_model(name, dtype, tensor_parallel) for name in names or load_models()]
+    ranks = opt.ranks(tensor_parallel)
+    shapes = [choose_model(name, dtype, ranks) for name in names or load_models()]
     columns = ["model", "layers", "KV bytes per token", "past its windows", "windows hold at most"]
     columns += [] if n_bytes is None else [f"slots in {kv_memory}"]
     rows = []
@@ -44,11 +45,11 @@ def models(
     document = {
         "command": "models",
         "dtype": dtype,
-        "tensor_parallel": tensor_parallel,
+        "tensor_parallel": ranks,
         "kv_memory": n_bytes,
         "models": [model_document(shape, n_bytes) for shape in shapes],
     }
-    of = "" if tensor_parallel == 1 else f", on each of {tensor_parallel} tensor-parallel ranks"
+    of = "" if ranks == 1 else f", on each of {ranks} tensor-parallel ranks"
     title = f"What the K and V of a token take{of}; {dtype or 'each model in its own data type'}"
     return Answer([title, "", Table(columns, rows)], document).text(as_json)
 

@@ -56,8 +56,8 @@ Dtype = Annotated[
     typer.Option("--dtype", metavar="TYPE", help="Data type of the cache, such as fp8."),
 ]
 Ranks = Annotated[
-    int,
-    typer.Option("--tensor-parallel", min=1, metavar="N", help="Ranks that share the KV heads."),
+    str,
+    typer.Option("--tensor-parallel", metavar="N", help="Ranks that share the KV heads."),
 ]
 Memory = Annotated[
     str,
@@ -82,8 +82,7 @@ StepTime = Annotated[
     typer.Option("--step-time", metavar="S,S,S", help=f"Modelled {_STEP_TIME}."),
 ]
 MaxRunning = Annotated[
-    int,
-    typer.Option("--max-running", min=1, metavar="N", help="Most requests that run at one time."),
+    str, typer.Option("--max-running", metavar="N", help="Most requests that run at one time.")
 ]
 ALL_POWERS = _POWERS
 
@@ -101,6 +100,26 @@ def slots(text: str, what: str, also: str = "") -> int:
             f"{what} is {shown(text)}; accepted: a whole number of slots, at least 1{also}"
         )
     return value
+
+
+def count(text: str, option: str, of: str) -> int:
+    """Read the number that an option takes: a whole one, at least 1."""
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    if value < 1:
+        raise LedgerError(
+            f"{option} is {shown(text)}; accepted: a whole number of {of}, at least 1"
+        )
+    return value
+
+
+def ranks(text: str) -> int:
+    """Read ``--tensor-parallel``."""
+    return count(text, "--tensor-parallel", "ranks")
+
+
+def max_running(text: str) -> int:
+    """Read ``--max-running``."""
+    return count(text, "--max-running", "requests")
 
 
 def page_sizes(text: str) -> list[int]:

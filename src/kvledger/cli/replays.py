@@ -44,7 +44,7 @@ def replay(
     model: opt.MaybeModel = None,
     kv_memory: opt.MaybeMemory = None,
     dtype: opt.Dtype = None,
-    tensor_parallel: opt.Ranks = 1,
+    tensor_parallel: opt.Ranks = "1",
     page_size: Annotated[
         str, typer.Option("--page-size", metavar="P", help="Slots a page.")
     ] = "16",
@@ -55,10 +55,10 @@ def replay(
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Share pages of common prefixes.")
     ] = False,
-    max_running: opt.MaxRunning = 256,
+    max_running: opt.MaxRunning = "256",
     step_time: opt.StepTime = None,
     first: Annotated[
-        int | None, typer.Option("--first", min=1, metavar="N", help="Only the first N arrivals.")
+        str | None, typer.Option("--first", metavar="N", help="Only the first N arrivals.")
     ] = None,
     as_json: opt.AsJson = False,
 ) -> str:
@@ -66,9 +66,10 @@ def replay(
 
     All requests wait from the start; with --step-time they come at their times.
     """
-    size = opt.slots(page_size, "a page size")
-    slots = _capacity(capacity, model, kv_memory, dtype, tensor_parallel, size)
+    size, most = opt.slots(page_size, "a page size"), opt.max_running(max_running)
+    slots = _capacity(capacity, model, kv_memory, dtype, opt.ranks(tensor_parallel), size)
     given = None if reserve is None else _one_reserve(reserve)
+    n = None if first is None else opt.count(first, "--first", "arrivals")
     from kvledger import growth
     from kvledger.replaying import Arrivals, Contiguous, Paged, Saturated
     from kvledger.replaying import replay as run
@@ -77,8 +78,8 @@ def replay(
     policy: Paged | Contiguous = (
         Paged(size, prefix_cache=prefix_cache) if given is None else Contiguous(cast(Any, given))
     )
-    requests = _first(opt.read_trace(trace), first)
-    result = run(requests, policy, capacity_slots=slots, max_running=max_running, clock=clock)
+    requests = _first(opt.read_trace(trace), n)
+    result = run(requests, policy, capacity_slots=slots, max_running=most, clock=clock)
     steps = growth.settled(result)
     n = steps.stop - steps.start
     mean = {name: Fraction(int(growth.part(result, name)[steps].sum()), n) for name in growth.PARTS}
@@ -94,7 +95,7 @@ def replay(
         if given is None
         else {"reserve": given},
         "capacity_slots": result.capacity_slots,
-        "max_running": max_running,
+        "max_running": most,
         "clock": "saturated" if step_time is None else step_time,
         "settled_steps": n,
         "mean_slots": mean,
@@ -204,10 +205,10 @@ def sweep(
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Share pages of common prefixes, of known ids.")
     ] = False,
-    max_running: opt.MaxRunning = 256,
+    max_running: opt.MaxRunning = "256",
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", help="Processes.", show_default="one a core")
-    ] = -1,
+        str, typer.Option("--jobs", metavar="N", help="Processes; -1 is one a core.")
+    ] = "-1",
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -239,10 +240,10 @@ def sweep(
         opt.named_traces(traces),
         policies,
         capacities,
-        max_running=max_running,
+        max_running=opt.max_running(max_running),
         scheduler=scheduler,
         store=store,
-        n_jobs=jobs,
+        n_jobs=-1 if jobs == "-1" else opt.count(jobs, "--jobs", "processes"),
     )
     parts: list[str | Table] = [_sweep_table(table)]
     if out is not None:

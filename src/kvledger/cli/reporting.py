@@ -42,15 +42,15 @@ def report(
         ),
     ] = None,
     dtype: opt.Dtype = None,
-    tensor_parallel: opt.Ranks = 1,
+    tensor_parallel: opt.Ranks = "1",
     page_size: Annotated[
         str, typer.Option("--page-size", metavar="P", help="The page size looked at, in slots.")
     ] = "16",
-    max_running: opt.MaxRunning = 256,
+    max_running: opt.MaxRunning = "256",
     first: Annotated[
-        int,
-        typer.Option("--first", min=1, metavar="N", help="Arrivals to replay, of those there are."),
-    ] = 100_000,
+        str,
+        typer.Option("--first", metavar="N", help="Arrivals to replay, of those there are."),
+    ] = "100000",
     step_time: opt.StepTime = None,
     as_json: opt.AsJson = False,
 ) -> str:
@@ -67,10 +67,10 @@ def report(
         kv_memory=kv_memory,
         model_name=model_name,
         dtype=dtype,
-        tensor_parallel=tensor_parallel,
+        tensor_parallel=opt.ranks(tensor_parallel),
         page_size=opt.slots(page_size, "a page size"),
-        max_running=max_running,
-        first=first,
+        max_running=opt.max_running(max_running),
+        first=opt.count(first, "--first", "arrivals"),
     )
     if step_time is not None:
         settings = settings.with_step(opt.step_seconds(step_time))
