@@ -512,7 +512,7 @@ def test_an_output_without_room_is_one_line_and_exit_2() -> None:
 
 NAMES = (
     "\x1b[31mred\x1b]0;title\x07.csv",
-    "[bold]markup[/bold] :smile:.csv",
+    "[bold red]markup[link=x] :smile:.csv",
     "line\nend\r.csv",
     "\u202egnp.csv",
     'o\'clock "quoted" $(touch ran) `touch ran`.csv',
@@ -533,7 +533,7 @@ def test_a_name_is_shown_and_steers_nothing(name: str, tmp_path: Path) -> None:
     plain = run("account", "plain.csv", "--page-size", "4", "--model", "Llama-3.1-8B", cwd=tmp_path)
     assert done.stdout.splitlines()[1:] == plain.stdout.splitlines()[1:]
     (tmp_path / "plain.csv").unlink()
-    for plain in ("[bold]markup[/bold] :smile:", "$(touch ran) `touch ran`"):
+    for plain in ("[bold red]markup[link=x] :smile:", "$(touch ran) `touch ran`"):
         assert (plain in name) == (plain in title)
     path.write_text("prompt_tokens,output_tokens\n5,x\n")
     done = run("account", name, cwd=tmp_path)
