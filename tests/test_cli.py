@@ -668,7 +668,7 @@ def test_units_of_1000_and_of_1024_differ() -> None:
         ("60G", "say 60GB (powers of 1000) or 60GiB (powers of 1024)"),
         ("1.5k", "say 1.5kB (powers of 1000) or 1.5KiB"),
         ("60Gi", "say 60GB"),
-        ("60Gb", "could mean bits; accepted: 60GB for bytes"),
+        ("60Gb", "could mean bits; accepted: 60GB"),
         ("60Gib", "could mean bits"),
         ("0", "accepted: from 1 byte"),
         ("0.4B", "accepted: from 1 byte"),

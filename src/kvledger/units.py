@@ -71,7 +71,7 @@ def parse_bytes(text: str | int, name: str = "bytes") -> int:
         raise LedgerError(f"{name} is {shown(text)}; accepted: {_ACCEPTED}")
     if len(unit) > 1 and unit[-1] == "b" and unit != unit.lower():
         raise LedgerError(
-            f"{name} is {shown(text)}, which could mean bits; accepted: {number}{unit[:-1]}B for bytes"
+            f"{name} is {shown(text)}, which could mean bits; accepted: {number}{unit[:-1]}B"
         )
     amount = int(Fraction(number) * size)
     if not 1 <= amount <= INT64_MAX:

@@ -13,6 +13,7 @@ import io
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 from kvledger.errors import LedgerError
@@ -52,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a locale may lack a letter of a name
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments)
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.simplefilter("ignore")  # what libraries say of themselves
+            return _run(arguments)
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED, debug)
     except LedgerError as error:

@@ -47,7 +47,7 @@ def write_report(settings: Settings, out: Path, *, force: bool = False) -> list[
         For a trace, model or memory that cannot be used, a folder that is in the way or cannot be
         written to, or a package that is missing. Nothing is left then, and an earlier report stays.
     """
-    out = out.absolute()
+    given, out = out, out.absolute()
     check_target(out, force=force)
     parse_bytes(settings.kv_memory, "--kv-memory")
     choose_model(settings.model, settings.dtype, settings.tensor_parallel)
@@ -71,11 +71,11 @@ def write_report(settings: Settings, out: Path, *, force: bool = False) -> list[
                 inside.write(stage)
         except OSError as error:
             raise LedgerError(
-                f"{out}: the report cannot be written ({error.strerror or error}); accepted: a "
+                f"{given}: the report cannot be written ({error.strerror or error}); accepted: a "
                 "place with room for it"
             ) from error
     names = (PAGE_FILE, NOTEBOOK_FILE, "numbers.json", FIGURES_FOLDER, "tables")
-    return [out / name for name in names]
+    return [given / name for name in names]
 
 
 def _files(settings: Settings, work: Path) -> tuple[Settings, dict[str, Path]]:

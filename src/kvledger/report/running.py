@@ -9,14 +9,16 @@ the config appear under their base names, so it never learns where they are.
 # mypy: disable-error-code="import-untyped,no-untyped-call"
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import site
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,7 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
+    logging.getLogger("papermill").addHandler(logging.NullHandler())  # errors are raised here
     settings.write(work)
     for role, path in files.items():
         (work / role).mkdir()
@@ -93,7 +96,7 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []  # the book's
-    with _kernel(work, kept) as manager:
+    with _kernels(work, kept) as manager:
         try:
             result = _interruptible(
                 lambda: papermill.execute_notebook(
@@ -102,7 +105,7 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
                     parameters={"settings": SETTINGS_FILE},
                     progress_bar=sys.stderr.isatty(),
                     start_timeout=_STARTUP_S,
-                    km=manager,
+                    kernel_manager_class=manager,
                 )
             )
         except PapermillExecutionError as error:
@@ -116,30 +119,42 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
 
 
 @contextmanager
-def _kernel(work: Path, kept: Path) -> Iterator[Any]:
-    """Start a kernel without the reader's own settings, and end it whatever happens."""
+def _kernels(work: Path, kept: Path) -> Iterator[type[Any]]:
+    """Give a manager of kernels without the reader's own settings; none outlives the block."""
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
-    from jupyter_client.manager import KernelManager
+    from jupyter_client.manager import AsyncKernelManager
 
-    environment = os.environ | {
-        "IPYTHONDIR": str(work / ".ipython"),
-        "KVLEDGER_FIGURES_DIR": str(kept / FIGURES_FOLDER),
-        FOLDER_VARIABLE: str(kept),
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        "PYTHONPATH": os.pathsep.join(_import_path()),
+    options = {
+        "cwd": str(work),
+        "env": os.environ
+        | {
+            "IPYTHONDIR": str(work / ".ipython"),
+            "KVLEDGER_FIGURES_DIR": str(kept / FIGURES_FOLDER),
+            FOLDER_VARIABLE: str(kept),
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            "PYTHONPATH": os.pathsep.join(_import_path()),
+        },
+        "extra_arguments": ["--log-level=50"],
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
     }
-    manager = KernelManager(kernel_name="python3", connection_file=str(work / "kernel.json"))
-    manager.start_kernel(
-        cwd=str(work),
-        env=environment,
-        extra_arguments=["--log-level=50"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    started: list[Any] = []
+
+    class Manager(AsyncKernelManager):
+        """Starts kernels there, and remembers their processes."""
+
+        async def start_kernel(self, *_: Any, **given: Any) -> None:  # type: ignore[override]
+            await super().start_kernel(**(given | options))
+            started.append(self.provisioner)
+
     try:
-        yield manager
-    finally:
-        manager.shutdown_kernel(now=True)
+        yield Manager
+    except (KeyboardInterrupt, SystemExit):
+        for kernel in started:  # each leads a session of its own; what else ends it, waits for it
+            with suppress(OSError):
+                os.killpg(kernel.pid, signal.SIGKILL)
+                os.waitpid(kernel.pid, 0)
+        raise
 
 
 def _import_path() -> list[str]:
