@@ -4,6 +4,7 @@
     python benchmarks/run.py --book           the book's build as well (some minutes)
     python benchmarks/run.py --replay         replays over time as well (some minutes)
     python benchmarks/run.py --replay --full  up to ten million requests
+    python benchmarks/run.py --commands       the command's start, and a report, as well (minutes)
     python benchmarks/run.py --quick          small inputs, prints only
 
 Everything is a ratio of two things measured in turn in one run, or a time with a bar of its own.
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import accounting
 import book
+import startup
 from records import Record, line, merged, write
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,12 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only-book", action="store_true", help="measure the book's build alone")
     parser.add_argument("--replay", action="store_true", help="measure replays as well")
     parser.add_argument("--only-replay", action="store_true", help="measure replays alone")
+    parser.add_argument("--commands", action="store_true", help="measure commands as well")
+    parser.add_argument("--only-commands", action="store_true", help="measure commands alone")
     parser.add_argument("--full", action="store_true", help="replays of ten million requests")
     parser.add_argument("--output", type=Path, help="file to write (quick: none if not given)")
     options = parser.parse_args(arguments)
 
     parts: list[Callable[..., list[Record]]] = []
-    if not (options.only_book or options.only_replay):
+    if not (options.only_book or options.only_replay or options.only_commands):
         parts += [accounting.ten_page_sizes, accounting.memory, accounting.trace_envelopes]
     if options.book or options.only_book:
         parts.append(book.builds)
@@ -48,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         measured = (replay.first_call, replay.free_list, replay.linear_time, replay.linear_memory)
         parts += [partial(part, full=options.full) for part in measured]
+    if options.commands or options.only_commands:
+        parts += [startup.account, startup.report]
     records: list[Record] = []
     for part in parts:
         for each in part(quick=options.quick):
