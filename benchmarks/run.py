@@ -5,6 +5,7 @@
     python benchmarks/run.py --replay         replays over time as well (some minutes)
     python benchmarks/run.py --replay --full  up to ten million requests
     python benchmarks/run.py --loading        loading long traces as well (some minutes)
+    python benchmarks/run.py --commands       the command's start, and a report, as well (minutes)
     python benchmarks/run.py --quick          small inputs, prints only
 
 Everything is a ratio of two things measured in turn in one run, or a time with a bar of its own.
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import accounting
 import book
+import startup
 from records import Record, line, merged, write
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,12 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only-replay", action="store_true", help="measure replays alone")
     parser.add_argument("--loading", action="store_true", help="measure loading as well")
     parser.add_argument("--only-loading", action="store_true", help="measure loading alone")
+    parser.add_argument("--commands", action="store_true", help="measure commands as well")
+    parser.add_argument("--only-commands", action="store_true", help="measure commands alone")
     parser.add_argument("--full", action="store_true", help="replays of ten million requests")
     parser.add_argument("--output", type=Path, help="file to write (quick: none if not given)")
     options = parser.parse_args(arguments)
 
     parts: list[Callable[..., list[Record]]] = []
-    if not (options.only_book or options.only_replay or options.only_loading):
+    alone = (options.only_book, options.only_replay, options.only_loading, options.only_commands)
+    if not any(alone):
         parts += [accounting.ten_page_sizes, accounting.memory, accounting.trace_envelopes]
     if options.book or options.only_book:
         parts.append(book.builds)
@@ -55,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import loading  # needs pyarrow
 
         parts += [loading.speed, loading.memory]
+    if options.commands or options.only_commands:
+        parts += [startup.account, startup.report]
     records: list[Record] = []
     for part in parts:
         for each in part(quick=options.quick):

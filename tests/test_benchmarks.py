@@ -95,7 +95,14 @@ REPLAY_BARS = {
     "replay.memory.10000000": "<= 1.3",
     "replay.memory.longer": "<= 1.1",
 }
+COMMAND_BARS = {
+    "command.account.seconds": "< 0.4",
+    "command.account.start": "<= 4",
+    "command.report.compiled": "< 60",
+    "command.report.compiling": "< 60",
+}
 PEER_BARS = {"replay.vllm.prefix_cache_off": ">= 1000", "replay.vllm.prefix_cache_on": ">= 200"}
+ALL_BARS = BARS | BOOK_BARS | REPLAY_BARS | COMMAND_BARS | PEER_BARS
 
 
 def check(records: list[dict[str, Any]]) -> None:
@@ -103,7 +110,7 @@ def check(records: list[dict[str, Any]]) -> None:
     assert len({each["name"] for each in records}) == len(records)
     for each in records:
         assert each["least"] <= each["median"] <= each["greatest"]
-        assert each["bar"] == (BARS | BOOK_BARS | REPLAY_BARS | PEER_BARS)[each["name"]]
+        assert each["bar"] == ALL_BARS[each["name"]]
         comparison, limit = each["bar"].split()
         passes = {
             ">=": each["median"] >= float(limit),
@@ -121,7 +128,10 @@ def modules() -> Iterator[dict[str, ModuleType]]:
     """The benchmark's own modules, imported as its command does."""
     sys.path.insert(0, str(FOLDER))
     try:
-        yield {name: importlib.import_module(name) for name in ("records", "accounting", "replay")}
+        yield {
+            name: importlib.import_module(name)
+            for name in ("records", "accounting", "replay", "startup")
+        }
     finally:
         sys.path.remove(str(FOLDER))
 
@@ -225,6 +235,20 @@ def test_the_replays_records_are_whole(modules: Any) -> None:
     ]
     check([dataclasses.asdict(measured[0])])
     assert {each.bar for each in measured[1:]} == {"<= 1.3"}
+
+
+def test_the_commands_records_are_whole(modules: Any) -> None:
+    measured = [dataclasses.asdict(each) for each in modules["startup"].account(quick=True)]
+    check(measured)
+    assert [each["name"] for each in measured] == list(COMMAND_BARS)[:2]
+
+
+def test_a_command_that_fails_is_not_measured(modules: Any) -> None:
+    startup = modules["startup"]
+    with pytest.raises(RuntimeError, match="ended with 2"):
+        startup.on_a_terminal([*startup.KVLEDGER, "account", "--lengths", "0"])
+    with pytest.raises(subprocess.CalledProcessError):
+        startup.run([*startup.KVLEDGER, "account", "--lengths", "0"])
 
 
 def test_a_process_of_its_own_tells_its_peak(modules: Any) -> None:

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import pty
+import re
+import shlex
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rawtraces import raw_folder
 
 import kvledger as kv
+from kvledger import cli
 from kvledger.cli import main
+from kvledger.cli.app import COMMANDS, make_app
+from kvledger.errors import LedgerError
+from kvledger.traces import load_lengths, load_requests
+from kvledger.units import UNITS, bytes_text, parse_bytes
+
+ROOT = Path(__file__).resolve().parent.parent
+KVLEDGER = [sys.executable, "-m", "kvledger.cli"]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent), "COLUMNS": "200"}
 
 
 @pytest.fixture
@@ -21,6 +37,13 @@ def lengths(tmp_path: Path) -> str:
     path = tmp_path / "three.txt"
     path.write_text("5\n9\n17\n")
     return str(path)
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    options = {"capture_output": True, "text": True, "check": False, "timeout": 300} | options
+    environment = ENVIRONMENT | options.pop("environment", {})
+    return subprocess.run([*KVLEDGER, *arguments], env=environment, **options)
 
 
 def cells(output: str) -> list[list[str]]:
@@ -31,167 +54,220 @@ def cells(output: str) -> list[list[str]]:
     ]
 
 
-def test_paged(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["paged", lengths, "--page-sizes", "8,4,1"]) == 0
+def rows(output: str) -> dict[str, list[str]]:
+    """The lines of tables by their first cell."""
+    return {row[0]: row[1:] for row in cells(output) if row}
+
+
+def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return what ``--json`` prints."""
+    assert main([*arguments, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert cells(out) == [
-        ["three: 3 requests, 31 tokens, mean 10.3, longest 17"],
+    return json.loads(out)
+
+
+# --------------------------------------------------------------------------- account
+
+
+def test_account_of_lengths_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["account", "--lengths", "5,9,17", "--page-size", "8,4,1,4"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert cells(out)[:8] == [
+        ["lengths given: 3 requests, 31 tokens, mean 10.3, longest 17"],
+        [],
         ["policy", "allocated slots", "tail slack", "reserved", "unused", "pages"],
-        ["pages of 1", "31", "0", "0", "0.00%", "31"],
-        ["pages of 4", "40", "9", "0", "22.50%", "10"],
-        ["pages of 8", "48", "17", "0", "35.42%", "6"],
-    ]
-
-
-def test_contiguous(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["contiguous", lengths, "--reserve", "32, pow2,oracle"]) == 0
-    assert cells(capsys.readouterr().out)[2:] == [
-        ["reserve 32", "96", "0", "65", "67.71%", "-"],
+        ["reserve 17", "51", "0", "20", "39.22%", "-"],
         ["reserve pow2", "56", "0", "25", "44.64%", "-"],
         ["reserve oracle", "31", "0", "0", "0.00%", "-"],
+        ["pages of 1", "31", "0", "0", "0.00%", "31"],
+        ["pages of 4", "40", "9", "0", "22.50%", "10"],
     ]
 
 
-def test_best(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--page-sizes", "1,2,4,8,16"]
-    assert main(["best", lengths, "--c", "0,0.25,1,4,1/3", *sizes]) == 0
-    assert cells(capsys.readouterr().out)[2:] == [
-        ["0", "1", "31.00"],
-        ["1/4", "2", "38.25"],
-        ["1", "4", "50.00"],
-        ["4", "8", "72.00"],
+def test_account_of_costs(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--test-sizes", "1,2,4,8,16", "--model", "Llama-3.1-8B"]
+    assert main(["account", lengths, "--c", "0,0.25,1,4,1/3", *sizes]) == 0
+    table = cells(capsys.readouterr().out)
+    start = table.index(["c (token slots a page)", "best page size", "cost"])
+    assert table[start + 1 : start + 6] == [
+        ["0", "1", "31.00"], ["1/4", "2", "38.25"], ["1", "4", "50.00"], ["4", "8", "72.00"],
         ["1/3", "2", "39.67"],
-    ]
-
-
-def test_envelope(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--page-sizes", "1,2,4,8,16", "--model", "Llama-3.1-8B"]
-    assert main(["envelope", lengths, *arguments]) == 0
-    rows = cells(capsys.readouterr().out)[2:]
-    assert [(row[0], row[3]) for row in rows] == [
+    ]  # fmt: skip
+    corners = table[start + 8 :]
+    assert [(row[0], row[3]) for row in corners] == [
         ("1", "3/14"), ("2", "6/7"), ("4", "2"), ("8", "8"), ("16", "any"),
     ]  # fmt: skip
-    assert [row[4] for row in rows] == ["28,087", "112,347", "262,144", "1,048,576", "any"]
+    assert [row[4] for row in corners] == ["28,087", "112,347", "262,144", "1,048,576", "any"]
 
 
-def test_report_on_a_committed_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--page-sizes", "16,32", "--reserve", "2048,pow2", "--model", "Llama-3.1-8B"]
-    assert main(["report", "azure_conv_2023", *arguments]) == 0
+def test_account_of_a_committed_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--page-size", "16,32", "--reserve", "2048,pow2", "--model", "Llama-3.1-8B"]
+    assert main(["account", "azure_conv_2023", *arguments, "--kv-memory", "60GiB"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    trace = kv_lengths("azure_conv_2023")
-    rows = {row[0]: row for row in cells(out) if row}
+    trace = load_lengths("azure_conv_2023").total
+    table = rows(out)
     paged = kv.paged(trace, 16)
-    assert rows["pages of 16"][1:4] == [
+    assert table["pages of 16"][:3] == [
         f"{paged.allocated_slots:,}", f"{paged.tail_slack_slots:,}", "0",
     ]  # fmt: skip
     refused = kv.contiguous(trace, 2048, over_maximum="count")
-    assert rows["reserve 2,048"][1] == f"{refused.allocated_slots:,}"
-    assert rows["reserve 2,048"][6] == f"{refused.refused_requests:,}" != "0"
-    assert rows["policy"][-1] == "GiB of Llama-3.1-8B"
-    assert rows["best page size"][-1] == "to bytes per page of Llama-3.1-8B"
-
-
-def kv_lengths(name: str) -> kv.LengthTable:
-    from kvledger.traces import load_lengths
-
-    return load_lengths(name).total
-
-
-def test_report_reserves_the_longest_by_itself(
-    lengths: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", lengths]) == 0
-    out = capsys.readouterr().out
-    assert "refused" not in out
-    assert [row[0] for row in cells(out)[3:6]] == [
-        "reserve 17", "reserve pow2", "reserve oracle",
-    ]  # fmt: skip
+    assert table["reserve 2,048"][0] == f"{refused.allocated_slots:,}"
+    assert table["reserve 2,048"][5] == f"{refused.refused_requests:,}" != "0"
+    assert table["policy"][-2:] == ["GiB of Llama-3.1-8B", "requests in 60GiB"]
+    slots = 60 * 2**30 // 131072
+    fit = slots * trace.n_requests // paged.allocated_slots
+    assert table["pages of 16"][-1] == f"{fit:,}"
+    assert f"60GiB hold {slots:,} slots of Llama-3.1-8B" in out
 
 
 def test_prompts_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["paged", "azure_code_2023", "--of", "prompt", "--page-sizes", "16"]) == 0
+    assert main(["account", "azure_code_2023", "--of", "prompt", "--page-size", "16"]) == 0
     assert "8,819 prompts, 18,059,974 tokens" in capsys.readouterr().out
 
 
 def test_a_gzipped_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"prompt_tokens,output_tokens\n5,4\n"))
-    assert main(["paged", str(path), "--page-sizes", "4"]) == 0
+    assert main(["account", str(path), "--page-size", "4"]) == 0
     assert "t: 1 requests, 9 tokens" in capsys.readouterr().out
 
 
-def test_bytes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bytes", "Llama-3.1-8B"]) == 0
-    assert capsys.readouterr().out == (
-        "Llama-3.1-8B: 131,072 bytes of KV cache per token (128.0 KiB)\n"
-    )
+FIELDS = ("requests", "logical_tokens", "allocated_slots", "tail_slack_slots", "reserved_slots")
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out == f"kvledger {kv.__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["report", "absent.csv"], "absent.csv: no such file and no such trace; accepted"),
-        (["report", "{lengths}", "--c=-1"], "a cost per page is '-1'; accepted: a number"),
-        (["report", "{lengths}", "--c", "1/0"], "a cost per page is '1/0'; accepted"),
-        (["report", "{lengths}", "--c", "nan"], "a cost per page is 'nan'; accepted"),
-        (["report", "{lengths}", "--model", "GPT-9"], "'GPT-9'; known are"),
-        (["report", "{lengths}", "--reserve", "max"], "'max'; accepted: a whole number of slots, "
-         "at least 1, or pow2, or oracle"),
-        (["paged", "{lengths}", "--page-sizes", "4,0"], "a page size is '0'; accepted"),
-        (["paged", "{lengths}", "--page-sizes", "4,"], "a page size is ''; accepted"),
-        (["paged", "{lengths}", "--page-sizes", "2.5"], "a page size is '2.5'; accepted"),
-        (["contiguous", "{lengths}", "--reserve", "16"], "17 tokens"),
-        (["envelope", "{lengths}", "--page-sizes=-4"], "a page size is '-4'"),
-        (["bytes", "GPT-9"], "'GPT-9'; known are"),
-        (["derive", "--raw", "{folder}"], "no raw file azure_code_2023.csv or AzureLLM"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line_and_exit_2(
-    lengths: str,
-    tmp_path: Path,
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    given = [a.format(lengths=lengths, folder=tmp_path) for a in arguments]
-    assert main(given) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("kvledger: ")
-    assert err.count("\n") == 1
-    assert message in err
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["audit"], ["paged"], ["contiguous", "x"], ["paged", "x", "--of", "y"]]
+@given(
+    lengths=st.lists(st.integers(1, 10**12), min_size=1, max_size=8),
+    sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=4),
+    c=st.fractions(0, 1000, max_denominator=10**6),
 )
-def test_a_wrong_command_line_is_exit_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-    assert "usage: kvledger" in capsys.readouterr().err
+def test_json_is_exact(lengths: list[int], sizes: list[int], c: Fraction) -> None:
+    """Every number of the document is the library's, to the last digit, read back from text."""
+    given_sizes = ",".join(map(str, sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        texts: list[str] = []
+        patch.setattr(cli, "_print", lambda text: texts.append(text) or 0)
+        arguments = ["--lengths", ",".join(map(str, lengths)), "--page-size", given_sizes]
+        arguments += ["--test-sizes", given_sizes, "--c", str(c), "--json"]
+        assert main(["account", *arguments]) == 0
+    found = json.loads(texts[0])
+    assert Fraction(found["lengths"]["mean_tokens"]) == Fraction(sum(lengths), len(lengths))
+    paged = [each for each in found["ledgers"] if each["policy"] == "paged"]
+    assert [each["page_size"] for each in paged] == sorted(set(sizes))
+    for each in paged:
+        ledger = kv.paged(lengths, each["page_size"])
+        assert {name: each[name] for name in FIELDS} == {n: getattr(ledger, n) for n in FIELDS}
+        assert Fraction(each["unused_share"]) == ledger.unused_share
+        assert each["pages"] == sum(-(-n // each["page_size"]) for n in lengths)
+    (best,) = found["best"]
+    size, cost = kv.best_page_size(lengths, c, sizes)
+    assert (best["page_size"], Fraction(best["cost"]), Fraction(best["c"])) == (size, cost, c)
+    corners = [(e["page_size"], Fraction(e["c_from"])) for e in found["envelope"]]
+    assert corners == [(size, start) for size, start, _ in kv.envelope(lengths, sizes)]
+    assert found["envelope"][-1]["c_to"] is None
 
 
-def test_an_unknown_format_lists_the_formats_on_one_line(
+def test_json_of_a_model_and_a_memory(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(
+        ["account", lengths, "--model", "Llama-3.1-8B", "--kv-memory", "1GB", "--page-size", "4"],
+        capsys,
+    )
+    assert found["model"] == {"name": "Llama-3.1-8B", "kv_bytes_per_token": 131072}
+    assert found["kv_memory"] == {"bytes": 10**9, "slots": 10**9 // 131072}
+    assert found["ledgers"][-1]["allocated_bytes"] == 40 * 131072
+    assert found["envelope"][0]["bytes_to"] == str(Fraction(3, 14) * 131072)
+
+
+# --------------------------------------------------------------------------- models
+
+
+def test_models_lists_all_that_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(["models"], capsys)
+    assert {each["name"]: each["kv_bytes_per_token"] for each in found["models"]} == {
+        name: model.kv_bytes_per_token for name, model in kv.load_models().items()
+    }
+
+
+def test_models_named(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["models", "Gemma-2-9B", "Llama-3.1-8B", "--dtype", "fp8", "--kv-memory", "60GB"]
+    assert main(arguments) == 0
+    table = rows(capsys.readouterr().out)
+    gemma = kv.load_models()["Gemma-2-9B"].with_dtype("fp8")
+    assert table["Gemma-2-9B"][1:3] == [
+        f"{gemma.kv_bytes_per_token:,}", f"{gemma.growth_bytes_per_token:,}",
+    ]  # fmt: skip
+    assert table["Llama-3.1-8B"] == ["32", "65,536", "-", "-", f"{60 * 10**9 // 65536:,}"]
+    assert table["model"][-1] == "slots in 60GB"
+
+
+def test_a_model_by_its_config_and_its_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "odd.csv"
-    path.write_text("a,b\n1,2\n")
-    assert main(["report", str(path)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "azure: CSV with columns TIMESTAMP" in err
+    pytest.importorskip("kvledger.configs")
+    config = {
+        "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "hidden_size": 4096, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    path = tmp_path / "mine"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    found = answer(["models", str(path), "Llama-3.1-8B", "--tensor-parallel", "4"], capsys)
+    assert [each["kv_bytes_per_token"] for each in found["models"]] == [32768, 32768]
+    assert found["models"][0]["name"] == "mine"
+    found = answer(["account", "--lengths", "5", "--model", str(path), "--dtype", "fp8"], capsys)
+    assert found["model"]["kv_bytes_per_token"] == 65536
+
+
+# --------------------------------------------------------------------------- replay and sweep
+
+
+def test_replay_is_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["azure_conv_2023", "--first", "500", "--max-running", "32"]
+    found = answer(["replay", *arguments, "--capacity", "32768", "--page-size", "32"], capsys)
+    trace = load_requests("azure_conv_2023")
+    cut = kv.Trace(trace.prompt_tokens[:500], trace.output_tokens[:500])
+    result = kv.replay(cut, kv.Paged(32), capacity_slots=32768, max_running=32)
+    assert found["requests"] == 500
+    assert found["steps"] == len(result)
+    assert found["preempted"] == result.total("preempted")
+    assert found["finished"] == result.count("finished")
+    drop = len(result) // 10
+    kept = result.tail_slack_slots[drop : len(result) - drop]
+    assert Fraction(found["mean_slots"]["tail_slack"]) == Fraction(int(kept.sum()), kept.size)
+    assert sum(Fraction(v) for v in found["mean_slots"].values()) == 32768
+
+
+def test_replay_of_a_memory_and_of_reservations(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["replay", "azure_conv_2023", "--first", "300", "--model", "Llama-3.1-8B"]
+    arguments += ["--kv-memory", "4GiB", "--step-time", "0.02,0,0"]
+    assert main([*arguments, "--reserve", "pow2"]) == 0
+    out = capsys.readouterr().out
+    assert "300 requests, reserve pow2, a pool of 32,768 slots, at their times" in out
+    table = rows(out)
+    assert table["tail slack"] == ["0.00%"]
+    assert table["finished"] == ["300"]
+    assert "prompt tokens found cached" not in table
+
+
+def test_replay_with_a_prefix_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["replay", "mooncake_conversation", "--first", "200", "--capacity", "524288"]
+    found = answer([*arguments, "--prefix-cache", "--page-size", "512"], capsys)
+    assert found["hit_tokens"] > 0
+    assert found["hit_tokens"] % 512 == 0
+    assert main([*arguments, "--prefix-cache", "--page-size", "512"]) == 0
+    share = found["hit_tokens"] / (found["hit_tokens"] + found["computed_prompt_tokens"])
+    assert rows(capsys.readouterr().out)["prompt tokens found cached"] == [f"{share:.2%}"]
+
+
+def test_sweep_in_json(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["sweep", lengths, "--capacity", "64", "--page-size", "4,8", "--jobs", "1"]
+    found = answer([*arguments, "--reserve", "32"], capsys)
+    assert [(row["policy"], row.get("page_size")) for row in found["rows"]] == [
+        ("paged", 4), ("paged", 8), ("contiguous", None),
+    ]  # fmt: skip
+    assert all(row["finished"] == 3 for row in found["rows"])
 
 
 def test_derive_writes_the_committed_tables(
@@ -202,15 +278,415 @@ def test_derive_writes_the_committed_tables(
     assert f"wrote {tmp_path / 'traces' / 'bwb_v2.lengths.csv'}" in lines
 
 
+# --------------------------------------------------------------------------- help, completion
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kvledger {kv.__version__}\n"
+
+
+def test_help_lists_every_command_and_what_the_exit_status_means(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(re.search(rf"^\W*{name}\s", out, re.M) for name in COMMANDS)
+    text = " ".join(out.split())
+    assert "Exit status: 0 done; 1 an error" in text
+    assert "130 interrupted" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_the_help_works(name: str, tmp_path: Path) -> None:
+    """What ``--help`` shows is run word for word; the report's own tests run the report's."""
+    if name == "measure":
+        pytest.importorskip("kvledger.attention.measure")
+    shown = run(name, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    (example,) = re.findall(r"Example: (.*\S)", shown.stdout)
+    assert example == COMMANDS[name].example
+    program, *arguments = shlex.split(example)
+    assert (program, arguments[0]) == ("kvledger", name)
+    if name == "report":
+        return
+    if name == "derive":
+        (tmp_path / "traces").symlink_to(raw_folder())
+        arguments += ["--out", str(tmp_path)]  # the example writes to data/ of the checkout
+    if name == "measure":
+        arguments += ["--out", str(tmp_path / "record.json"), "--time-limit", "20"]
+    done = run(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")  # no progress either: stderr is no terminal
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("acc", {"account"}),
+        ("account azure", {"azure_code_2023", "azure_conv_2023"}),
+        ("account --model Llama-3.1-8", {"Llama-3.1-8B"}),
+        ("account --of p", {"prompt"}),
+        ("models Gemma-2", {"Gemma-2-9B"}),
+        ("report moon", {"mooncake_conversation", "mooncake_synthetic"}),
+    ],
+)
+def test_the_shell_completes(words: str, expected: set[str]) -> None:
+    words = f"kvledger {words}"
+    done = run(
+        environment={
+            "_KVLEDGER_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == expected
+
+
+def test_completion_can_be_shown_for_a_shell() -> None:
+    done = run("--show-completion", "bash")
+    assert done.returncode == 0
+    assert "_KVLEDGER_COMPLETE" in done.stdout
+
+
+# --------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["account"], "accepted: a TRACE or --lengths, one of the two"),
+        (["account", "x", "--lengths", "5"], "accepted: a TRACE or --lengths"),
+        (["account", "absent.csv"], "absent.csv: no such file and no such trace; accepted"),
+        (["account", "{lengths}", "--c=-1"], "a cost per page is '-1'; accepted: a number"),
+        (["account", "{lengths}", "--c", "1/0"], "a cost per page is '1/0'; accepted"),
+        (["account", "{lengths}", "--c", "nan"], "a cost per page is 'nan'; accepted"),
+        (["account", "{lengths}", "--c", "1e999999999"], "a cost per page is '1e999999999'"),
+        (["account", "{lengths}", "--model", "GPT-9"], "'GPT-9'; known are"),
+        (["account", "{lengths}", "--model", "Llama-3.1-8B", "--dtype", "x"], "dtype is 'x'"),
+        (["account", "{lengths}", "--reserve", "max"], "'max'; accepted: a whole number of slots, "
+         "at least 1, or pow2, or oracle"),
+        (["account", "{lengths}", "--page-size", "4,0"], "a page size is '0'; accepted"),
+        (["account", "{lengths}", "--page-size", "4,"], "a page size is ''; accepted"),
+        (["account", "{lengths}", "--page-size", "2.5"], "a page size is '2.5'; accepted"),
+        (["account", "{lengths}", "--page-size", "²"], "a page size is '²'; accepted"),
+        (["account", "{lengths}", "--page-size", "9" * 5000], "...; accepted: a whole number"),
+        (["account", "{lengths}", "--test-sizes=-4"], "a page size is '-4'"),
+        (["account", "{lengths}", "--of", "x"], "--of is 'x'; accepted: total or prompt"),
+        (["account", "{lengths}", "--kv-memory", "60GiB"], "--kv-memory without --model"),
+        (["account", "{lengths}", "--kv-memory", "60G", "--model", "Llama-3.1-8B"],
+         "--kv-memory is '60G'; say 60GB (powers of 1000) or 60GiB (powers of 1024)"),
+        (["account", "{lengths}", "--kv-memory", "1kB", "--model", "Llama-3.1-8B"],
+         "room for a page at least, 131,072 bytes of Llama-3.1-8B"),
+        (["account", "--lengths", "5,x"], "a length is 'x'; accepted: whole numbers of tokens"),
+        (["account", "--lengths", "5,,9"], "a length is ''; accepted"),
+        (["account", "--lengths", "5,0"], "a length is '0'; accepted"),
+        (["account", "--lengths", "9223372036854775807,1"], "64 bits"),
+        (["models", "GPT-9"], "'GPT-9'; known are"),
+        (["models", "--tensor-parallel", "0"], "--tensor-parallel is '0'; accepted: a whole"),
+        (["replay", "{lengths}"], "accepted: --capacity, or --kv-memory with --model"),
+        (["replay", "{lengths}", "--capacity", "10"], "capacity_slots is 10"),
+        (["replay", "{lengths}", "--capacity", "64", "--reserve", "8,9"], "accepted: one policy"),
+        (["replay", "{lengths}", "--capacity", "64", "--step-time", "1,2"], "--step-time is '1,2'"),
+        (["replay", "{lengths}", "--capacity", "64", "--step-time", "1,2,nan"], "'1,2,nan'"),
+        (["replay", "{lengths}", "--capacity", "64", "--step-time", "1,0,0"], "no arrival_s"),
+        (["replay", "{lengths}", "--capacity", "64", "--first", "x"], "--first is 'x'"),
+        (["replay", "{lengths}", "--capacity", "64", "--max-running", "-1"], "--max-running is"),
+        (["replay", "bwb_v2", "--capacity", "64"], "bwb_v2: of this trace only the lengths"),
+        (["replay", "{lengths}", "--capacity", "4", "--page-size", "4"], "nothing ran"),
+        (["sweep", "{lengths}", "--capacity", "64", "--jobs", "x"], "--jobs is 'x'"),
+        (["derive", "--raw", "{folder}"], "no raw file azure_code_2023.csv or AzureLLM"),
+        ([], "no command; accepted: account, sweep"),
+        (["audit"], "No such command 'audit' (see --help)"),
+        (["account", "--lenths", "5"], "No such option: --lenths"),
+        (["account", "a", "b"], "unexpected extra argument"),
+        (["account", "--lengths"], "'--lengths' requires an argument"),
+        (["sweep", "x"], "Missing option '--capacity'"),
+        (["report", "x"], "Missing option '--model'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_exit_2(
+    lengths: str,
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    given = [a.format(lengths=lengths, folder=tmp_path) for a in arguments]
+    assert main(given) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("kvledger: ")
+    assert err.count("\n") == 1
+    assert len(err) < 2000
+    assert message in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_unknown_format_lists_the_formats_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.csv"
+    path.write_text("a,b\n1,2\n")
+    assert main(["account", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "azure: CSV with columns TIMESTAMP" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--debug", "account", "--lengths", "0"],
+        ["account", "--debug", "--lengths", "0"],
+        ["account", "--lengths", "0", "--debug"],
+    ],
+)
+def test_debug_shows_the_traceback(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("kvledger: a length is '0'")
+
+
+def test_what_stands_after_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--", "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert "model is '--debug'" in err
+    assert "Traceback" not in err
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("of the program itself")
+
+
+def test_an_error_of_the_program_is_exit_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kvledger.cli.accounting.envelope", broken)
+    assert main(["account", "--lengths", "5"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "internal error, ZeroDivisionError: of the program itself (--debug shows where)" in err
+    assert main(["account", "--lengths", "5", "--debug"]) == 1
+    assert 'raise ZeroDivisionError("of the program itself")' in capsys.readouterr().err
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_is_one_line_and_exit_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kvledger.cli.accounting.envelope", interrupted)
+    assert main(["account", "--lengths", "5"]) == 130
+    assert capsys.readouterr() == ("", "kvledger: interrupted\n")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = [sys.executable, "-m", "kvledger.cli", "report", "azure_code_2023"]
-    environment = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent)}
     read, write = os.pipe()
     os.close(read)
     try:
-        done: Any = subprocess.run(
-            command, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, check=False
-        )
+        done = run("account", "azure_code_2023", capture_output=False, stdout=write,
+                   stderr=subprocess.PIPE)  # fmt: skip
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_output_without_room_is_one_line_and_exit_2() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = run("account", "--lengths", "5", capture_output=False, stdout=full,
+                   stderr=subprocess.PIPE)  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "kvledger: the output cannot be written: No space left on device\n"
+
+
+# --------------------------------------------------------------------------- names from outside
+
+NAMES = (
+    "\x1b[31mred\x1b]0;title\x07.csv",
+    "[bold red]markup[link=x] :smile:.csv",
+    "line\nend\r.csv",
+    "\u202egnp.csv",
+    'o\'clock "quoted" $(touch ran) `touch ran`.csv',
+    "\udcff.csv",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_and_steers_nothing(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("prompt_tokens,output_tokens\n5,4\n")
+    done = run("account", name, "--page-size", "4", "--model", "Llama-3.1-8B", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    title = done.stdout.splitlines()[0]
+    assert ": 1 requests, 9 tokens" in title
+    assert title.isprintable()
+    (tmp_path / "plain.csv").write_text(path.read_text())
+    plain = run("account", "plain.csv", "--page-size", "4", "--model", "Llama-3.1-8B", cwd=tmp_path)
+    assert done.stdout.splitlines()[1:] == plain.stdout.splitlines()[1:]
+    (tmp_path / "plain.csv").unlink()
+    for plain in ("[bold red]markup[link=x] :smile:", "$(touch ran) `touch ran`"):
+        assert (plain in name) == (plain in title)
+    path.write_text("prompt_tokens,output_tokens\n5,x\n")
+    done = run("account", name, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.removesuffix("\n").isprintable()
+    done = run("account", name, "--json", cwd=tmp_path)
+    assert done.stderr.removesuffix("\n").isprintable()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [name]
+
+
+def test_a_locale_without_letters_shows_them_written_out(tmp_path: Path) -> None:
+    (tmp_path / "größe.csv").write_text("prompt_tokens,output_tokens\n5,4\n")
+    environment = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = run("account", "größe.csv", cwd=tmp_path, environment=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("gr\\xf6\\xdfe: 1 requests")
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """Return what a command writes to a terminal, stderr included."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*KVLEDGER, *arguments], stdout=theirs, stderr=theirs, stdin=theirs,
+        env=ENVIRONMENT | {"TERM": "xterm-256color"},
+    )  # fmt: skip
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            chunk = os.read(ours, 1 << 16)
+        except OSError:  # the terminal is gone with the process
+            break
+        if not chunk:
+            break
+        text += chunk
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
+    return text.decode()
+
+
+def test_a_terminal_gets_the_same_words_with_a_rule() -> None:
+    arguments = ("account", "--lengths", "5,9,17", "--page-size", "4")
+    shown, piped = on_a_terminal(*arguments), run(*arguments).stdout
+    words = re.sub(r"\x1b\[[0-9;]*m|\u2500", " ", shown).split()
+    assert words == piped.split()
+    assert "\u2500" in shown
+    assert "\x1b[1m" in shown
+    assert "\u2500" not in piped
+    assert "\x1b" not in piped
+
+
+# --------------------------------------------------------------------------- what is imported
+
+HEAVY = ("matplotlib", "nbconvert", "numba", "pandas", "papermill", "pyarrow", "rich", "torch")
+
+IMPORTS = {
+    "account --lengths 5,9,17 --page-size 4": {"rich"},
+    "account --lengths 5,9,17 --page-size 4 --json": set(),
+    "account azure_code_2023 --json": {"pandas"},
+    "models Llama-3.1-8B --json": set(),
+    "replay azure_conv_2023 --capacity 65536 --first 9 --json": {"numba", "pandas"},
+    "sweep azure_conv_2023 --capacity 1048576 --jobs 1 --json": {"numba", "pandas"},
+}
+
+
+@pytest.mark.parametrize("arguments", IMPORTS)
+def test_a_command_imports_no_more_than_it_needs(arguments: str) -> None:
+    """Only ``measure`` may import torch; it is not among these."""
+    script = (
+        "import sys\nfrom kvledger.cli import main\n"
+        f"status = main({arguments.split()!r})\n"
+        f"print(*(m for m in {HEAVY!r} if m in sys.modules), file=sys.stderr)\nsys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stderr.split())
+    assert loaded - {"pyarrow"} == IMPORTS[arguments] or loaded == IMPORTS[arguments]
+
+
+def test_no_source_of_another_command_names_torch() -> None:
+    """What a command could import later is seen in its source: torch is named by none."""
+    package = Path(kv.__file__).parent
+    sources = [*package.glob("*.py"), *package.glob("cli/*.py"), *package.glob("report/*.py")]
+    importing = re.compile(r"^\s*(?:import|from) (?:torch|kvledger\.attention\.measure)\b", re.M)
+    found = {path.name for path in sources if importing.search(path.read_text(encoding="utf-8"))}
+    assert found == {"tending.py"}
+
+
+def test_only_the_named_command_is_built() -> None:
+    assert [c.name for c in make_app(["models"]).registered_commands] == ["models"]
+    assert [c.name for c in make_app().registered_commands] == list(COMMANDS)
+
+
+# --------------------------------------------------------------------------- units
+
+
+@given(number=st.integers(1, 10**6), places=st.integers(0, 4), unit=st.sampled_from(sorted(UNITS)))
+def test_bytes_are_exact(number: int, places: int, unit: str) -> None:
+    text = f"{number:0{places + 1}d}"
+    text = f"{text[: len(text) - places]}.{text[len(text) - places :]}" if places else text
+    exact = Fraction(number, 10**places) * UNITS[unit]
+    if not 1 <= exact < 2**63:
+        with pytest.raises(LedgerError, match="accepted: from 1 byte"):
+            parse_bytes(f"{text}{unit}")
+        return
+    for written in (f"{text}{unit}", f"{text} {unit}", f" {text}{unit.lower()} "):
+        assert parse_bytes(written) == int(exact)
+
+
+def test_units_of_1000_and_of_1024_differ() -> None:
+    assert parse_bytes("60GB") == 60 * 1000**3
+    assert parse_bytes("60GiB") == 60 * 1024**3
+    assert parse_bytes("60000000000") == parse_bytes(60000000000) == parse_bytes("60GB")
+    assert {unit: parse_bytes(f"1{unit}") for unit in UNITS} == UNITS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "accepted: bytes as a whole number"),
+        ("GiB", "accepted: bytes as a whole number"),
+        ("-1GiB", "accepted: bytes as a whole number"),
+        ("1e9", "accepted: bytes as a whole number"),
+        ("1_000", "accepted: bytes as a whole number"),
+        ("1,000", "accepted: bytes as a whole number"),
+        ("٦GiB", "accepted: bytes as a whole number"),
+        ("60 bananas", "accepted: bytes as a whole number"),
+        ("60GB; rm", "accepted: bytes as a whole number"),
+        ("inf", "accepted: bytes as a whole number"),
+        ("60G", "say 60GB (powers of 1000) or 60GiB (powers of 1024)"),
+        ("1.5k", "say 1.5kB (powers of 1000) or 1.5KiB"),
+        ("60Gi", "say 60GB"),
+        ("60Gb", "could mean bits; accepted: 60GB"),
+        ("60Gib", "could mean bits"),
+        ("0", "accepted: from 1 byte"),
+        ("0.4B", "accepted: from 1 byte"),
+        ("9999999PiB", "accepted: from 1 byte"),
+        (True, "accepted: bytes as a whole number"),
+        (None, "accepted: bytes as a whole number"),
+    ],
+)
+def test_units_that_do_not_parse(text: Any, message: str) -> None:
+    with pytest.raises(LedgerError, match=re.escape(message)) as caught:
+        parse_bytes(text, "--kv-memory")
+    assert str(caught.value).startswith("--kv-memory is ")
+    assert "\n" not in str(caught.value)
+
+
+@given(st.integers(1, 2**62))
+def test_bytes_are_written_in_the_largest_unit_they_fill(n_bytes: int) -> None:
+    number, unit = bytes_text(n_bytes).split()
+    assert n_bytes / UNITS[unit] >= 1
+    assert unit == "PiB" or n_bytes / UNITS[unit] < 1024
+    assert abs(float(number.replace(",", "")) - n_bytes / UNITS[unit]) <= 0.005

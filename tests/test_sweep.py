@@ -462,7 +462,7 @@ def test_the_source_that_a_row_depends_on() -> None:
     names = {name for name, _ in MODULE._sources()}
     assert {f"replaying/{name}.py" for name in ("__init__", "engine", "policies", "sweep")} <= names
     assert {"errors.py", "lengths.py", "ledger.py", "reservation.py", "traces.py"} <= names
-    assert not {"cli.py", "__init__.py", "survey.py"} & names
+    assert not {"cli/__init__.py", "__init__.py", "survey.py"} & names
     assert not any(name.startswith("book/") for name in names)
     # Whatever is imported of the package in another way would be missed.
     for _, path in MODULE._sources():
@@ -567,7 +567,7 @@ def three(tmp_path: Path) -> str:
 def test_the_command_prints_a_row_a_combination(
     three: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = ["--page-sizes", "4,8", "--capacity", "64,128", "--reserve", "32,pow2", "--jobs", "1"]
+    sizes = ["--page-size", "4,8", "--capacity", "64,128", "--reserve", "32,pow2", "--jobs", "1"]
     status, out, err = command([three, *sizes], capsys)
     assert (status, err) == (0, "")
     head, *rows = [[cell.strip() for cell in line.split("  ") if cell] for line in out.splitlines()]
@@ -587,7 +587,7 @@ def test_the_command_writes_a_file_whole(
     three: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out_file, store = tmp_path / "rows.csv", tmp_path / "store"
-    arguments = [three, three, "--page-sizes", "4", "--capacity", "64", "--max-running", "2"]
+    arguments = [three, three, "--page-size", "4", "--capacity", "64", "--max-running", "2"]
     arguments += ["--prefix-cache", "--jobs", "1", "--out", str(out_file), "--store", str(store)]
     assert command(arguments, capsys) == (0, f"wrote {out_file}: 2 rows\n", "")
     table = pd.read_csv(out_file)
@@ -605,8 +605,8 @@ def test_the_command_writes_a_file_whole(
         (["absent.csv", "--capacity", "64"], "absent.csv: no such file"),
         (["{three}", "--capacity", "64,0"], "a capacity is '0'"),
         (["{three}", "--capacity", "100"], "three, Paged(page_size=16"),
-        (["{three}", "--capacity", "64", "--max-running", "0"], "max_running is 0"),
-        (["{three}", "--capacity", "64", "--jobs", "0"], "n_jobs is 0"),
+        (["{three}", "--capacity", "64", "--max-running", "0"], "--max-running is '0'"),
+        (["{three}", "--capacity", "64", "--jobs", "0"], "--jobs is '0'"),
         (["{three}", "--capacity", "64", "--reserve", "x"], "a reserve is 'x'"),
         (["{three}", "--capacity", "64", "--scheduler", "x"], "scheduler is 'x'"),
         (["{three}", "--capacity", "64", "--out", "{folder}/no/rows.csv"], "cannot be written"),
@@ -630,7 +630,7 @@ def test_a_command_that_cannot_run_writes_nothing(
 
 
 def test_a_committed_trace_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["azure_conv_2023", "--page-sizes", "512", "--capacity", "524288", "--jobs", "1"]
+    arguments = ["azure_conv_2023", "--page-size", "512", "--capacity", "524288", "--jobs", "1"]
     status, out, _ = command(arguments, capsys)
     assert status == 0
     assert "azure_conv_2023, pages of 512" in out

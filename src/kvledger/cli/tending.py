@@ -1,0 +1,57 @@
+"""``kvledger derive`` and ``kvledger measure``: what fills ``data/``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Annotated, Never
+
+import typer
+
+from kvledger.cli.answer import Answer
+from kvledger.cli.app import COMMANDS
+from kvledger.errors import LedgerError
+
+
+def measure(context: typer.Context) -> str:
+    """Measure on this machine what reading through a page table costs, and write a record."""
+    # The one command that imports torch.
+    from kvledger.attention.measure import add_arguments, run_command
+
+    parser = _Parser(
+        prog="kvledger measure",
+        description=measure.__doc__,
+        epilog=f"Example: {COMMANDS['measure'].example}",
+    )
+    add_arguments(parser)
+    lines = run_command(parser.parse_args(context.args))
+    return Answer(list(lines), {}).text(as_json=False)
+
+
+class _Parser(argparse.ArgumentParser):
+    """The parser of the module that measures, whose errors are those of every command."""
+
+    def error(self, message: str) -> Never:
+        raise LedgerError(f"{message} (see --help)")
+
+
+def derive(
+    raw: Annotated[str, typer.Option("--raw", metavar="DIR", help="Folder with the raw traces.")],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder to write to.", show_default="data/ of the checkout"
+        ),
+    ] = None,
+    update_manifest: Annotated[
+        bool,
+        typer.Option(
+            "--update-manifest",
+            help="Accept tables that differ from data/manifest.toml, and write a new manifest.",
+        ),
+    ] = False,
+) -> str:
+    """Make the tables of data/traces from the raw traces again."""
+    from kvledger.derive import derive_tables
+
+    written = derive_tables(raw, out, update_manifest=update_manifest)
+    return Answer([f"wrote {path}" for path in written], {}).text(as_json=False)
