@@ -156,8 +156,8 @@ def cases(record: Record | None) -> pd.DataFrame:
     """Lay out every case for the peer in view, pages placed at random.
 
     Columns: shape, batch (requests and the tokens of each, or the trace), contiguous ms (of what
-    it is held against), then times at page size 1, 16 and 256, the share of the copy bandwidth at 16, and the
-    fitted c with its interval where three page sizes or more were timed.
+    it is held against), then times at page size 1, 16 and 256, the share of the copy bandwidth at
+    16, and the fitted c with its interval where three page sizes or more were timed.
     """
     sizes = (1, 16, 256)
     columns = [

@@ -26,8 +26,8 @@ _COLUMNS = (
 
 
 CAPTION = (
-    "What each page size costs a request, in slots averaged over its growth; a dash is not measured. "
-    "The last column counts the kernels that read it."
+    "What each page size costs a request, in slots averaged over its growth; a dash is not "
+    "measured. The last column counts the kernels that read it."
 )
 FORMATS = {
     "tail slack slots": ",.3g",
@@ -47,9 +47,7 @@ def decision_of(work: Deployment) -> Decision:
 
     trace = work.arrivals
     with_ids = trace is not None and trace.page_ids is not None
-    return decide(
-        trace if with_ids else work.lengths, work.model, record=latest_record("cuda")
-    )
+    return decide(trace if with_ids else work.lengths, work.model, record=latest_record("cuda"))
 
 
 def decided(decision: Decision) -> str:
