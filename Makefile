@@ -29,7 +29,7 @@ notebooks: $(READY)
 	@$(BUILD) notebooks
 
 benchmarks: $(READY)
-	@$(BIN)/python benchmarks/run.py --book --replay
+	@$(BIN)/python benchmarks/run.py --book --replay --loading --commands
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

@@ -95,6 +95,14 @@ REPLAY_BARS = {
     "replay.memory.10000000": "<= 1.3",
     "replay.memory.longer": "<= 1.1",
 }
+LOADING_BARS = {
+    "loading.csv": ">= 3",
+    "loading.parquet": ">= 3",
+    "loading.parquet.read_parquet": ">= 1",
+    "loading.memory.csv": "<= 1.1",
+    "loading.memory.parquet": "<= 1.1",
+    "loading.memory.trace": "<= 1.1",
+}
 COMMAND_BARS = {
     "command.account.seconds": "< 0.4",
     "command.account.start": "<= 4",
@@ -102,7 +110,7 @@ COMMAND_BARS = {
     "command.report.compiling": "< 60",
 }
 PEER_BARS = {"replay.vllm.prefix_cache_off": ">= 1000", "replay.vllm.prefix_cache_on": ">= 200"}
-ALL_BARS = BARS | BOOK_BARS | REPLAY_BARS | COMMAND_BARS | PEER_BARS
+ALL_BARS = BARS | BOOK_BARS | REPLAY_BARS | LOADING_BARS | COMMAND_BARS | PEER_BARS
 
 
 def check(records: list[dict[str, Any]]) -> None:
