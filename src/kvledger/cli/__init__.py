@@ -60,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED, debug)
     except LedgerError as error:
-        return _say(str(error), UNUSABLE, debug)
+        # Some computations say in words what an interrupt left.
+        interrupted = isinstance(error.__context__, KeyboardInterrupt)
+        return _say(str(error), INTERRUPTED if interrupted else UNUSABLE, debug)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _say(f"{where}{error.strerror or error}", UNUSABLE, debug)

@@ -82,6 +82,8 @@ def account(
     dtype: opt.Dtype = None,
     tensor_parallel: opt.Ranks = "1",
     kv_memory: opt.MaybeMemory = None,
+    read_as: opt.Format = None,
+    unusable: opt.Unusable = None,
     as_json: opt.AsJson = False,
 ) -> str:
     """Say where slots go, reserved or in pages; and the best page size, with its break-evens."""
@@ -93,7 +95,7 @@ def account(
     if kv_memory is not None and model is None:
         raise LedgerError("--kv-memory without --model; accepted: both, or neither")
     shape = None if model is None else choose_model(model, dtype, opt.ranks(tensor_parallel))
-    about = _lengths(trace, lengths, of)
+    about = _lengths(trace, lengths, of, opt.reading(read_as, unusable))
     policies = given or [about.table.max_tokens, "pow2", "oracle"]
     ledgers: list[tuple[dict[str, Any], Ledger]] = [
         ({"policy": "contiguous", "reserve": r}, contiguous(about.table, r, over_maximum="count"))
@@ -150,7 +152,9 @@ def account(
     return Answer(parts, document).text(as_json)
 
 
-def _lengths(trace: str | None, lengths: str | None, of: str) -> Lengths:
+def _lengths(
+    trace: str | None, lengths: str | None, of: str, options: Mapping[str, Any]
+) -> Lengths:
     if (trace is None) == (lengths is None):
         raise LedgerError(
             "accepted: a TRACE or --lengths, one of the two (kvledger account --help)"
@@ -159,7 +163,7 @@ def _lengths(trace: str | None, lengths: str | None, of: str) -> Lengths:
         return Lengths("lengths given", "total", opt.plain_lengths(lengths), {})
     from kvledger.traces import load_lengths  # pandas: half a second that --lengths does not wait
 
-    found: LengthMarginals = load_lengths(str(trace))
+    found: LengthMarginals = load_lengths(str(trace), **options)
     table = found.prompt if of == "prompt" else found.total
     return Lengths(found.name, of, table, dict(getattr(found, "skipped", {})))
 

@@ -34,10 +34,12 @@ COMMANDS: dict[str, Command] = {
     "models": Command(
         "modelling", "kvledger models Llama-3.1-8B Gemma-2-9B --dtype fp8 --kv-memory 60GiB"
     ),
+    "decide": Command("deciding", "kvledger decide azure_conv_2023 --model Llama-3.1-8B"),
     "measure": Command(
         "tending",
         "kvledger measure --quick --device cpu",
-        {"allow_extra_args": True, "ignore_unknown_options": True},
+        # Its options, --help among them, are those of the module that measures.
+        {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     ),
     "report": Command(
         "reporting",

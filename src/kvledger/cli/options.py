@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ from kvledger.models import Model, load_models
 from kvledger.units import parse_bytes
 
 if TYPE_CHECKING:
-    from kvledger.traces import Trace
+    from kvledger.traces import LengthMarginals, Trace
 
 _POWERS = ",".join(map(str, DEFAULT_PAGE_SIZES))
 
@@ -33,7 +33,7 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in load_models() if name.startswith(incomplete)]
 
 
-TRACE_HELP = "A trace file, plain or compressed, or the name of a committed trace."
+TRACE_HELP = "A trace file, plain or compressed, - for standard input, or a committed trace."
 MODEL_HELP = "A model by name (see: kvledger models), or its config.json."
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print exact JSON for programs.")]
@@ -74,6 +74,24 @@ TestedSizes = Annotated[
         metavar="P,P,…",
         help="Page sizes tested for the best, in slots.",
         show_default="powers of two from 1 to 4096",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The trace's format.",
+        show_default="found from the file",
+    ),
+]
+Unusable = Annotated[
+    str | None,
+    typer.Option(
+        "--unusable",
+        metavar="error|count",
+        help="A row that cannot be read is an error, or left out and counted.",
+        show_default="error",
     ),
 ]
 _STEP_TIME = "seconds a step, a running request and a computed prompt token, as in 0.02,0.0001,0"
@@ -137,8 +155,8 @@ def reserves(text: str) -> list[int | str]:
     ]
 
 
-def cost(text: str) -> Fraction:
-    """Read a cost per page: a decimal or a fraction, from 0."""
+def cost(text: str, name: str = "a cost per page") -> Fraction:
+    """Read a cost per page, or a share: a decimal or a fraction, from 0."""
     try:
         # Twenty digits are more than any cost needs, and an exponent could ask for a billion.
         value = Fraction(text) if len(text) <= 41 and "e" not in text.lower() else Fraction(-1)
@@ -146,7 +164,7 @@ def cost(text: str) -> Fraction:
         value = Fraction(-1)
     if value < 0:
         raise LedgerError(
-            f"a cost per page is {shown(text)}; accepted: a number from 0, such as 0.25 or 3/14"
+            f"{name} is {shown(text)}; accepted: a number from 0, such as 0.25 or 3/14"
         )
     return value
 
@@ -193,12 +211,18 @@ def memory_slots(memory: str, model: Model, page_size: int = 1) -> int:
     return pages * page_size
 
 
-def read_trace(text: str) -> Trace:
+def reading(read_as: str | None, unusable: str | None) -> dict[str, Any]:
+    """Return the options of reading that were given."""
+    given = {"format": read_as, "unusable": unusable}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def read_trace(text: str, options: Mapping[str, Any]) -> Trace:
     """Read a trace's requests in order: from a file, or a committed table of requests."""
     from kvledger.traces import TRACE_NAMES, load_requests, load_trace
 
     if text not in TRACE_NAMES or Path(text).exists():
-        return load_trace(text)
+        return load_trace(text, **options)
     ordered = [path.name.split(".")[0] for path in _tables("requests")]
     if text not in ordered:
         raise LedgerError(
@@ -214,11 +238,21 @@ def _tables(kind: str) -> list[Path]:
     return sorted((data_folder() / "traces").glob(f"*.{kind}.csv"))
 
 
-def named_traces(texts: Iterable[str]) -> dict[str, Trace]:
+def trace_or_lengths(text: str, options: Mapping[str, Any]) -> Trace | LengthMarginals:
+    """Read a trace with all that its file says; of a committed one, what is kept of it."""
+    from kvledger.traces import TRACE_NAMES, load_lengths
+
+    kept = [path.name.split(".")[0] for path in _tables("requests")]
+    if text.endswith(".lengths.csv") or (text in TRACE_NAMES and text not in kept):
+        return load_lengths(text)
+    return read_trace(text, options)
+
+
+def named_traces(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Trace]:
     """Read traces, each under its name; a name that is taken gives way to the path."""
     named: dict[str, Trace] = {}
     for text in texts:
-        trace = read_trace(text)
+        trace = read_trace(text, options)
         name = trace.name or text
         named[text if name in named else name] = trace
     return named

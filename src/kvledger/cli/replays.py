@@ -60,6 +60,8 @@ def replay(
     first: Annotated[
         str | None, typer.Option("--first", metavar="N", help="Only the first N arrivals.")
     ] = None,
+    read_as: opt.Format = None,
+    unusable: opt.Unusable = None,
     as_json: opt.AsJson = False,
 ) -> str:
     """Replay one trace through a pool, and say what the pool was made of and who had to wait.
@@ -78,7 +80,7 @@ def replay(
     policy: Paged | Contiguous = (
         Paged(size, prefix_cache=prefix_cache) if given is None else Contiguous(cast(Any, given))
     )
-    requests = _first(opt.read_trace(trace), n)
+    requests = _first(opt.read_trace(trace, opt.reading(read_as, unusable)), n)
     result = run(requests, policy, capacity_slots=slots, max_running=most, clock=clock)
     steps = growth.settled(result)
     n = steps.stop - steps.start
@@ -223,6 +225,8 @@ def sweep(
         str | None,
         typer.Option("--out", metavar="FILE.csv", help="Write every column to this file."),
     ] = None,
+    read_as: opt.Format = None,
+    unusable: opt.Unusable = None,
     as_json: opt.AsJson = False,
 ) -> str:
     """Replay traces under many policies and capacities, on all cores or on a cluster."""
@@ -237,7 +241,7 @@ def sweep(
     policies: list[Paged | Contiguous] = [Paged(size, prefix_cache=prefix_cache) for size in sizes]
     policies += [Contiguous(cast(Any, each)) for each in others]
     table = run(
-        opt.named_traces(traces),
+        opt.named_traces(traces, opt.reading(read_as, unusable)),
         policies,
         capacities,
         max_running=opt.max_running(max_running),

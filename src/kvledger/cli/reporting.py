@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Never
@@ -19,7 +20,7 @@ def report(
         str,
         typer.Argument(
             metavar="TRACE",
-            help=f"{opt.TRACE_HELP} A - reads standard input.",
+            help=opt.TRACE_HELP,
             autocompletion=opt.complete_trace,
         ),
     ],
@@ -52,6 +53,8 @@ def report(
         typer.Option("--first", metavar="N", help="Arrivals to replay, of those there are."),
     ] = "100000",
     step_time: opt.StepTime = None,
+    read_as: opt.Format = None,
+    unusable: opt.Unusable = None,
     as_json: opt.AsJson = False,
 ) -> str:
     """Write the report of the book on your own trace: a page, its notebook, figures and numbers.
@@ -72,8 +75,10 @@ def report(
         max_running=opt.max_running(max_running),
         first=opt.count(first, "--first", "arrivals"),
     )
+    if read_as is not None or unusable is not None:
+        settings = replace(settings, reading=opt.reading(read_as, unusable))
     if step_time is not None:
-        settings = settings.with_step(opt.step_seconds(step_time))
+        settings = replace(settings, step_s=opt.step_seconds(step_time))
     signal.signal(signal.SIGTERM, _end)
     written = [str(path) for path in write_report(settings, Path(out), force=force)]
     document = {"command": "report", "written": written}

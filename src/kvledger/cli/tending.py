@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import argparse
+from typing import Annotated, Never
 
 import typer
 
 from kvledger.cli.answer import Answer
+from kvledger.cli.app import COMMANDS
+from kvledger.errors import LedgerError
 
 
-def measure(context: typer.Context) -> int:
-    """Measure on this machine what reading through a page table costs, and write a record.
-
-    Its options are those of python -m kvledger.attention.measure.
-    """
+def measure(context: typer.Context) -> str:
+    """Measure on this machine what reading through a page table costs, and write a record."""
     # The one command that imports torch.
-    from kvledger.attention.measure import main
+    from kvledger.attention.measure import add_arguments, run_command
 
-    return main(context.args)
+    parser = _Parser(
+        prog="kvledger measure",
+        description=measure.__doc__,
+        epilog=f"Example: {COMMANDS['measure'].example}",
+    )
+    add_arguments(parser)
+    lines = run_command(parser.parse_args(context.args))
+    return Answer(list(lines), {}).text(as_json=False)
+
+
+class _Parser(argparse.ArgumentParser):
+    """The parser of the module that measures, whose errors are those of every command."""
+
+    def error(self, message: str) -> Never:
+        raise LedgerError(f"{message} (see --help)")
 
 
 def derive(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kvledger.errors import LedgerError
@@ -106,7 +107,12 @@ class Deployment:
 
 
 def read_deployment(
-    trace: str | Path, model: str | Model, kv_memory: str | int, **settings: Any
+    trace: str | Path,
+    model: str | Model,
+    kv_memory: str | int,
+    *,
+    reading: Mapping[str, Any] = MappingProxyType({}),
+    **settings: Any,
 ) -> Deployment:
     """Read a trace file or a committed trace, by name, with a model and a memory.
 
@@ -118,6 +124,8 @@ def read_deployment(
         What :func:`~kvledger.models.load_model` takes.
     kv_memory : str or int
         Bytes, or a text such as ``"60GiB"``.
+    reading : mapping
+        Options of :func:`~kvledger.traces.load_trace`.
     **settings
         ``page_size``, ``max_running``, ``first`` and ``step_s`` of a :class:`Deployment`.
 
@@ -127,7 +135,7 @@ def read_deployment(
     >>> work.capacity_slots, work.maximum
     (491520, 16384)
     """
-    requests, lengths = _read(trace)
+    requests, lengths = _read(trace, reading)
     path = Path(trace)
     left_out: Mapping[str, int] = {}
     if requests is not None:
@@ -144,14 +152,14 @@ def read_deployment(
     )
 
 
-def _read(trace: str | Path) -> tuple[Trace | None, LengthMarginals]:
+def _read(trace: str | Path, reading: Mapping[str, Any]) -> tuple[Trace | None, LengthMarginals]:
     path, name = Path(trace), str(trace)
     if name in TRACE_NAMES and not path.exists():
         ordered = name in ("azure_conv_2023", "mooncake_conversation")
         return (load_requests(name) if ordered else None), load_lengths(name)
     if path.name.endswith(".lengths.csv") or not path.exists():
         return None, load_lengths(trace)
-    requests = load_trace(path)
+    requests = load_trace(path, **reading)
     prompts = as_lengths(requests.prompt_tokens)
     return requests, LengthMarginals(requests.name or path.name, prompts, as_lengths(requests))
 

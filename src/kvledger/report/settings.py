@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class Settings:
         Data type of the cache.
     tensor_parallel : int
         Ranks that share the KV heads.
+    reading : mapping of str to str
+        Options of :func:`~kvledger.traces.load_trace`: ``format`` and ``unusable``.
     page_size, max_running, first, step_s
         As of a :class:`~kvledger.report.deployment.Deployment`.
     """
@@ -50,10 +53,7 @@ class Settings:
     max_running: int = 256
     first: int = DEFAULT_FIRST
     step_s: tuple[float, float, float] = DEFAULT_STEP_S
-
-    def with_step(self, step_s: tuple[float, float, float]) -> Settings:
-        """Return them with another modelled step time."""
-        return replace(self, step_s=step_s)
+    reading: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Write them to ``settings.json``."""
@@ -79,6 +79,14 @@ def open_deployment(
     >>> open_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB").total.n_requests
     8819
     """
+    try:
+        return _open(trace, model, kv_memory, settings)
+    except LedgerError as error:
+        # A notebook tells the command what stopped it by name: there is one name for bad input.
+        raise LedgerError(str(error)) from error
+
+
+def _open(trace: str, model: str, kv_memory: str, settings: str | Path | None) -> Deployment:
     if settings is None:
         return read_deployment(trace, model, kv_memory)
     path = Path(settings)
@@ -99,6 +107,7 @@ def open_deployment(
         max_running=given.max_running,
         first=given.first,
         step_s=given.step_s,
+        reading=given.reading,
     )
 
 
@@ -110,10 +119,12 @@ def read_settings(path: Path) -> Settings:
     LedgerError
         If it cannot be read, or holds something else.
     """
-    names = [field.name for field in fields(Settings)]
+    names = [each.name for each in fields(Settings)]
     try:
         found: Any = json.loads(path.read_text(encoding="utf-8"))
         settings = Settings(**found | {"step_s": tuple(found["step_s"])})
+        if not set(settings.reading) <= {"format", "unusable"}:
+            raise ValueError(f"reading is {settings.reading!r}")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise LedgerError(
             f"{path}: no settings of a report ({error}); accepted: {', '.join(names)}"
