@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attention_records import made_record, write_made
 from hypothesis import given
 from hypothesis import strategies as st
 from rawtraces import raw_folder
@@ -205,7 +206,6 @@ def test_models_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_by_its_config_and_its_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("kvledger.configs")
     config = {
         "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "hidden_size": 4096, "torch_dtype": "bfloat16",
@@ -218,6 +218,88 @@ def test_a_model_by_its_config_and_its_ranks(
     assert found["models"][0]["name"] == "mine"
     found = answer(["account", "--lengths", "5", "--model", str(path), "--dtype", "fp8"], capsys)
     assert found["model"]["kv_bytes_per_token"] == 65536
+
+
+def test_layers_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(["models", "Gemma-2-9B"], capsys)
+    (model,) = found["models"]
+    assert sum(g["kv_bytes_per_token"] for g in model["groups"]) == model["kv_bytes_per_token"]
+    growing = [g["kv_bytes_per_token"] for g in model["groups"] if g["window"] is None]
+    assert sum(growing) == model["growth_bytes_per_token"]
+    assert main(["models", "Gemma-2-9B"]) == 0
+    table = cells(capsys.readouterr().out)
+    assert ["Gemma-2-9B", "window", "21", "8", "256", "4,096", "172,032", "-"] in table
+    assert ["Gemma-2-9B", "full", "21", "8", "256", "-", "172,032", "-"] in table
+
+
+# --------------------------------------------------------------------------- decide
+
+
+def test_decide_is_the_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["azure_conv_2023", "--model", "Llama-3.1-8B", "--record", "none"]
+    found = answer(["decide", *arguments, "--page-size", "1,2,4,8,16,32"], capsys)
+    decision = kv.decide(
+        load_requests("azure_conv_2023"), "Llama-3.1-8B", page_sizes=[1, 2, 4, 8, 16, 32]
+    )
+    assert found == {"command": "decide", **decision.as_dict()}
+    assert main(["decide", *arguments, "--page-size", "1,2,4,8,16,32"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(decision.text())
+    table = rows(out)
+    assert table["16"][-2:] == ["yes" if 16 in decision.answer.near else "no", table["16"][-1]]
+    assert table["16"][3] == "not measured"
+
+
+def test_decide_with_a_measurement_and_a_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = made_record("cuda")
+    path = write_made(tmp_path, record)
+    arguments = ["decide", "azure_conv_2023", "--model", "Llama-3.1-8B", "--record", str(path)]
+    found = answer([*arguments, "--tolerance", "0.05", "--metadata", "none"], capsys)
+    assert found["read"]["device"] == record.label
+    assert found["tolerance"] == "1/20"
+    assert found["structures"] == []
+    assert main(arguments) == 0
+    assert f"measured on {record.label}" in capsys.readouterr().out
+
+
+def test_decide_takes_the_latest_record_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
+    arguments = ["decide", "azure_conv_2023", "--model", "Llama-3.1-8B"]
+    write_made(tmp_path, made_record("cpu"))
+    assert answer(arguments, capsys)["read"] is None
+    record = made_record("cuda")
+    write_made(tmp_path, record)
+    assert answer(arguments, capsys)["read"]["device"] == record.label
+    assert answer([*arguments, "--record", "none"], capsys)["read"] is None
+
+
+# --------------------------------------------------------------------------- how traces are read
+
+
+def test_standard_input_and_named_formats(tmp_path: Path) -> None:
+    done = run("account", "-", "--page-size", "4", "--json", input="5 9\n17\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["lengths"]["tokens"] == 31
+    done = run("account", "-", "--format", "tokens", input="5,9,17\n")
+    assert done.returncode == 2
+    assert "accepted as tokens" in done.stderr
+    path = tmp_path / "t.csv"
+    path.write_text("prompt_tokens,output_tokens\n5,4\nx,1\n9,3\n")
+    assert run("account", str(path)).returncode == 2
+    done = run("account", str(path), "--unusable", "count", "--page-size", "4")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 requests, 21 tokens" in done.stdout
+    assert "1 rows left out (1 prompt_tokens" in done.stdout
+    done = run("replay", str(path), "--unusable", "count", "--capacity", "64", "--json")
+    assert json.loads(done.stdout)["requests"] == 2
+    done = run("sweep", str(path), "--unusable", "count", "--capacity", "64", "--json")
+    assert json.loads(done.stdout)["rows"][0]["requests"] == 2
+    done = run("decide", str(path), "--unusable", "count", "--model", "Llama-3.1-8B", "--json")
+    assert json.loads(done.stdout)["requests"] == 2
 
 
 # --------------------------------------------------------------------------- replay and sweep
@@ -300,8 +382,6 @@ def test_help_lists_every_command_and_what_the_exit_status_means(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_the_help_works(name: str, tmp_path: Path) -> None:
     """What ``--help`` shows is run word for word; the report's own tests run the report's."""
-    if name == "measure":
-        pytest.importorskip("kvledger.attention.measure")
     shown = run(name, "--help")
     assert (shown.returncode, shown.stderr) == (0, "")
     (example,) = re.findall(r"Example: (.*\S)", shown.stdout)
@@ -327,6 +407,7 @@ def test_the_example_of_the_help_works(name: str, tmp_path: Path) -> None:
         ("account azure", {"azure_code_2023", "azure_conv_2023"}),
         ("account --model Llama-3.1-8", {"Llama-3.1-8B"}),
         ("account --of p", {"prompt"}),
+        ("decide --prefix e", {"expected"}),
         ("models Gemma-2", {"Gemma-2-9B"}),
         ("report moon", {"mooncake_conversation", "mooncake_synthetic"}),
     ],
@@ -342,6 +423,17 @@ def test_the_shell_completes(words: str, expected: set[str]) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert set(done.stdout.split()) == expected
+
+
+@pytest.mark.parametrize("page", ["README.md", "chapters/api.md"])
+def test_what_is_written_of_the_commands_is_what_they_are(page: str) -> None:
+    """Every command line of the pages is of a command, and the reference has every example."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:^ +|`)kvledger ([a-z]+)", text, re.M))
+    assert "account" in named
+    assert named <= set(COMMANDS)
+    if page.endswith("api.md"):
+        assert all(f"`{command.example}`" in text for command in COMMANDS.values())
 
 
 def test_completion_can_be_shown_for_a_shell() -> None:
@@ -396,6 +488,19 @@ def test_completion_can_be_shown_for_a_shell() -> None:
         (["replay", "bwb_v2", "--capacity", "64"], "bwb_v2: of this trace only the lengths"),
         (["replay", "{lengths}", "--capacity", "4", "--page-size", "4"], "nothing ran"),
         (["sweep", "{lengths}", "--capacity", "64", "--jobs", "x"], "--jobs is 'x'"),
+        (["decide", "{lengths}"], "Missing option '--model'"),
+        (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--prefix", "x"], "--prefix is 'x'"),
+        (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--kernel", "x"], "'x'"),
+        (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--metadata", "x"], "'x'"),
+        (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--tolerance", "-1"],
+         "--tolerance is '-1'; accepted: a number from 0"),
+        (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--record", "absent.json"], "absent"),
+        (["decide", "absent", "--model", "Llama-3.1-8B"], "absent: no such file"),
+        (["account", "{lengths}", "--format", "x"], "format 'x' is not known"),
+        (["account", "{lengths}", "--unusable", "x"], "unusable is 'x'; accepted"),
+        (["measure", "--page-sizes", "x"], "page sizes are 'x'; accepted: whole numbers"),
+        (["measure", "--seed", "x"], "invalid int value: 'x' (see --help)"),
+        (["measure", "--nope"], "unrecognized arguments: --nope (see --help)"),
         (["derive", "--raw", "{folder}"], "no raw file azure_code_2023.csv or AzureLLM"),
         ([], "no command; accepted: account, sweep"),
         (["audit"], "No such command 'audit' (see --help)"),
@@ -595,6 +700,7 @@ IMPORTS = {
     "account azure_code_2023 --json": {"pandas"},
     "models Llama-3.1-8B --json": set(),
     "replay azure_conv_2023 --capacity 65536 --first 9 --json": {"numba", "pandas"},
+    "decide azure_conv_2023 --model Llama-3.1-8B --json": {"pandas"},
     "sweep azure_conv_2023 --capacity 1048576 --jobs 1 --json": {"numba", "pandas"},
 }
 

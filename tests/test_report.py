@@ -31,6 +31,7 @@ import nbformat
 import numpy as np
 import psutil
 import pytest
+from attention_records import made_record, write_made
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 from test_browser import FLAGS, GRAVE, find_chromium
@@ -40,7 +41,7 @@ from kvledger.book import contracts
 from kvledger.errors import LedgerError
 from kvledger.lengths import as_lengths
 from kvledger.models import load_model
-from kvledger.report import Settings, findings, making, tables, write_report
+from kvledger.report import Settings, deciding, findings, making, tables, write_report
 from kvledger.report.deployment import Deployment, first_arrivals, read_deployment
 from kvledger.report.folder import CONTENTS_FILE, check_target, whole_folder
 from kvledger.report.keeping import csv_text
@@ -144,7 +145,7 @@ def test_what_a_report_leaves(made: Made) -> None:
     assert len(figures) == 6
     for figure in figures:
         assert {f"{figure}{end}" for end in (".svg", ".dark.svg", ".png", ".csv")} <= found
-    assert len([name for name in found if name.startswith("tables/tab-workload-")]) == 8
+    assert len([name for name in found if name.startswith("tables/tab-workload-")]) == 9
     assert {"report.html", "report.ipynb", "numbers.json", SETTINGS_FILE} <= found
     contents = json.loads((made.out / CONTENTS_FILE).read_text())
     assert {*contents["files"], CONTENTS_FILE} == found
@@ -211,6 +212,7 @@ def test_the_page_shows_names_and_runs_nothing(made: Made) -> None:
     assert "url(" not in made.page
     assert seen.words["title"] == f"Where KV-cache memory goes: {HOSTILE}"
     assert html.escape(HOSTILE, quote=False) in made.page
+    assert made.page.count("<sup>c</sup>") == 3  # the bytes of metadata: in prose, in a caption
     assert "{glue" not in made.page
     assert "(not shown)" not in made.page
 
@@ -363,7 +365,6 @@ def test_plain_lengths_on_standard_input(tmp_path: Path) -> None:
 
 
 def test_a_model_from_its_config(tmp_path: Path) -> None:
-    pytest.importorskip("kvledger.configs")
     folder = tmp_path / "secretfolder"
     folder.mkdir()
     config = {
@@ -458,6 +459,16 @@ def test_force_replaces_an_earlier_report_and_nothing_else(tmp_path: Path) -> No
     with pytest.raises(LedgerError, match="'empty folder of mine'"):
         check_target(out, force=True)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_report_is_as_private_as_the_reader_sets(tmp_path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        with whole_folder(tmp_path / "out") as stage:
+            (stage / "page.html").write_text("first")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
@@ -798,6 +809,35 @@ def test_left_out_rows_are_given_by_reason() -> None:
     assert findings.left_out(work) == (
         "2,001 rows were left out: 1 no usage, 2,000 HTTP status 429."
     )
+
+
+def test_the_decision_names_its_device_or_says_that_it_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
+    work = read_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB")
+    decision = deciding.decision_of(work)
+    assert decision is not None
+    text = deciding.decided(decision)
+    assert text == (
+        f"In memory alone, page sizes from {decision.memory.low} to {decision.memory.high} are "
+        f"within a percent of the best, {decision.memory.best}; above, it is the tail slack that "
+        "grows most. The time to read through the page table is not measured, and not guessed."
+    )
+    assert deciding.costs(decision)["read_slots"].isna().all()
+    record = made_record("cuda")
+    write_made(tmp_path, record)
+    decision = deciding.decision_of(work)
+    assert decision is not None
+    text = deciding.decided(decision)
+    assert "In time alone, page" in text
+    assert f"Reading was measured on {record.label}" in text
+    assert deciding.costs(decision)["read_slots"].notna().all()
+
+
+def test_a_request_too_long_to_grow_is_not_decided() -> None:
+    assert deciding.decision_of(ODD["beyond all memory"]()) is None
+    assert "nothing is decided here" in deciding.decided(None)
 
 
 def test_a_csv_holds_no_formula() -> None:

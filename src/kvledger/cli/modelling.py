@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,10 +50,31 @@ def models(
     }
     of = "" if ranks == 1 else f", on each of {ranks} tensor-parallel ranks"
     title = f"What the K and V of a token take{of}; {dtype or 'each model in its own data type'}"
-    return Answer([title, "", Table(columns, rows)], document).text(as_json)
+    parts: list[str | Table] = [title, "", Table(columns, rows)]
+    if names:
+        parts += ["", _groups_table(shapes)]
+    return Answer(parts, document).text(as_json)
 
 
-def model_document(shape: Model, n_bytes: int | None) -> dict[str, str | int | Fraction | None]:
+def _groups_table(shapes: list[Model]) -> Table:
+    columns = ["layers by what they keep", "kind", "layers", "KV heads", "head", "window"]
+    columns += ["bytes of a token", "bytes of a request's state"]
+    rows = []
+    for shape in shapes:
+        for group in shape.groups:
+            heads = [f"{group.kv_heads:,}", f"{group.head_dim:,}"]
+            row = [shape.name, group.kind, f"{group.layers:,}"]
+            row += ["-", "-"] if group.kind == "state" else heads
+            row += [
+                "-" if group.window is None else f"{group.window:,}",
+                f"{group.kv_bytes_per_token:,}" if group.kv_bytes_per_token else "-",
+                f"{group.state_bytes_per_request:,}" if group.state_bytes_per_request else "-",
+            ]
+            rows.append(row)
+    return Table(columns, rows, left=2)
+
+
+def model_document(shape: Model, n_bytes: int | None) -> dict[str, Any]:
     """Return a model's sizes, each exact."""
     return {
         "name": shape.name,
@@ -65,5 +85,18 @@ def model_document(shape: Model, n_bytes: int | None) -> dict[str, str | int | F
         "growth_bytes_per_token": shape.growth_bytes_per_token,
         "window_cap_bytes": shape.window_cap_bytes,
         "slots": None if n_bytes is None else n_bytes // shape.kv_bytes_per_token,
+        "groups": [
+            {
+                "kind": group.kind,
+                "layers": group.layers,
+                "kv_heads": group.kv_heads,
+                "head_dim": group.head_dim,
+                "value_dim": group.value_dim,
+                "window": group.window,
+                "kv_bytes_per_token": group.kv_bytes_per_token,
+                "state_bytes_per_request": group.state_bytes_per_request,
+            }
+            for group in shape.groups
+        ],
         "source": shape.source,
     }

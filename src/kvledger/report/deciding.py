@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 CAPTION = (
-    "What each page size costs a request, in slots averaged over its growth; a dash is not "
+    "What a request holds in pages of each size, in slots averaged over its growth; a dash is not "
     "measured. The last column counts the kernels that read it."
 )
 FORMATS = {
@@ -34,14 +34,21 @@ FORMATS = {
     "metadata slots": ",.3g",
     "shared lost slots": ",.3g",
     "read slots": ",.3g",
-    "total slots": ",.3g",
+    "total slots": ",.1f",
     "above best": ".2%",
 }
 """The formats of the table of costs."""
 
 
-def decision_of(work: Deployment) -> Decision:
-    """Weigh the costs of a page size, with the latest measurement of a GPU if there is one."""
+def decision_of(work: Deployment) -> Decision | None:
+    """Weigh the costs of a page size, with the latest measurement of a GPU if there is one.
+
+    None where a request is longer than what growth is averaged over.
+    """
+    from kvledger.workload import LONGEST
+
+    if work.total.max_tokens > LONGEST:
+        return None
     from kvledger.attention.record import latest_record
     from kvledger.decision import decide
 
@@ -50,8 +57,10 @@ def decision_of(work: Deployment) -> Decision:
     return decide(trace if with_ids else work.lengths, work.model, record=latest_record("cuda"))
 
 
-def decided(decision: Decision) -> str:
+def decided(decision: Decision | None) -> str:
     """Say which page sizes are good in memory, what ends the range, and what is not measured."""
+    if decision is None:
+        return "A request is too long for its growth to be averaged, so nothing is decided here."
     text = _range("In memory alone", decision.memory)
     if decision.read is None or decision.time is None:
         return f"{text} The time to read through the page table is not measured, and not guessed."

@@ -70,7 +70,7 @@ def whole_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
         yield stage
         contents = {"format": FORMAT, "files": sorted(_files(stage))}
         (stage / CONTENTS_FILE).write_text(json.dumps(contents, indent=1) + "\n", encoding="ascii")
-        stage.chmod(0o755)
+        stage.chmod(0o777 & ~_umask())
         _put(stage, out, force)
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
@@ -91,6 +91,12 @@ def _put(stage: Path, out: Path, force: bool) -> None:
             os.rename(old, out)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _files(folder: Path) -> set[str]:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from latex2mathml.converter import convert as mathml
 from markdown_it.renderer import RendererHTML
@@ -57,6 +57,7 @@ def page_html(notebook: Any, figures: Path, *, title: str) -> str:
             "title": title,
             "style": (_ASSETS / "page.css").read_text(encoding="utf-8"),
             "footer": (
+                "Numbers are computed from the trace; those with a raised c are cited. "
                 f"Made by kvledger {__version__}. Beside this page: report.ipynb, the notebook "
                 "with the code; figures, as SVG, PNG and CSV; tables, as CSV; numbers.json, exact."
             ),
@@ -66,14 +67,26 @@ def page_html(notebook: Any, figures: Path, *, title: str) -> str:
     return str(html)
 
 
-def glued(notebook: Any) -> dict[str, str]:
+class Glued(NamedTuple):
+    """A glued text, and where it is from if it was not computed."""
+
+    text: str
+    mark: str
+    source: str
+
+
+def glued(notebook: Any) -> dict[str, Glued]:
     """Return the texts that a notebook's cells glued, by id."""
-    found: dict[str, str] = {}
+    found: dict[str, Glued] = {}
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
+            about = output.get("metadata", {})
+            name = about.get("scrapbook", {}).get("name")
             if name is not None:
-                found[str(name)] = _joined(output["data"][RECORD])
+                kind = about["kvledger"]["kind"]
+                mark = "" if kind == "computed" else kind[0]
+                source = f"{kind}: {about['kvledger']['source']}" if mark else ""
+                found[str(name)] = Glued(_joined(output["data"][RECORD]), mark, source)
     return found
 
 
@@ -129,7 +142,7 @@ class _Exporter(HTMLExporter):
 class _Prose:
     """The book's Markdown as HTML, with the roles that a chapter uses."""
 
-    def __init__(self, texts: Mapping[str, str], numbers: Mapping[str, int]) -> None:
+    def __init__(self, texts: Mapping[str, Glued], numbers: Mapping[str, int]) -> None:
         self.texts = texts
         self.numbers = numbers
         config = MdParserConfig(enable_extensions=set(EXTENSIONS))
@@ -146,7 +159,7 @@ class _Prose:
         """Return a role: a glued value, a reference to a figure, or the words of a link."""
         name, content = str(tokens[at].meta["name"]), tokens[at].content
         if name == "glue:text":
-            return escape(self.texts.get(content, "(not shown)"))
+            return self._glued(content)
         if name == "numref":
             number = self.numbers.get(content)
             if number is None:
@@ -154,6 +167,14 @@ class _Prose:
             return f'<a href="#{escape(content)}">Figure {number}</a>'
         titled = _TITLED.fullmatch(content)
         return f"<em>{escape(titled['words'] if titled else content.replace('_', ' '))}</em>"
+
+    def _glued(self, id: str) -> str:
+        if id not in self.texts:
+            return "(not shown)"
+        text, mark, source = self.texts[id]
+        if not mark:
+            return escape(text)
+        return f'<span title="{escape(source)}">{escape(text)}<sup>{escape(mark)}</sup></span>'
 
     def _math_inline(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
         return str(mathml(tokens[at].content))

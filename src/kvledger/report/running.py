@@ -144,6 +144,7 @@ def _kernels(work: Path, kept: Path) -> Iterator[type[Any]]:
         """Starts kernels there, and remembers their processes."""
 
         async def start_kernel(self, *_: Any, **given: Any) -> None:  # type: ignore[override]
+            self.connection_file = str(work / "kernel.json")
             await super().start_kernel(**(given | options))
             started.append(self.provisioner)
 

@@ -79,6 +79,14 @@ def open_deployment(
     >>> open_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB").total.n_requests
     8819
     """
+    try:
+        return _open(trace, model, kv_memory, settings)
+    except LedgerError as error:
+        # A notebook tells the command what stopped it by name: there is one name for bad input.
+        raise LedgerError(str(error)) from error
+
+
+def _open(trace: str, model: str, kv_memory: str, settings: str | Path | None) -> Deployment:
     if settings is None:
         return read_deployment(trace, model, kv_memory)
     path = Path(settings)
