@@ -928,6 +928,15 @@ def crash(*_: Any, **__: Any) -> float:
 
 
 @pytest.mark.usefixtures("tiny")
+def test_json_is_the_record_that_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
+    assert measure.main([*ARGUMENTS, "--json"]) == 0
+    (written,) = tmp_path.iterdir()
+    assert capsys.readouterr().out == written.read_text(encoding="utf-8")  # no line beside it
+
+
 def test_an_interrupted_run_leaves_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

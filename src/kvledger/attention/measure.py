@@ -56,6 +56,7 @@ from kvledger.attention.record import (
     Record,
     Timing,
     check_is_new,
+    record_text,
     records_folder,
     write_record,
 )
@@ -281,6 +282,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds for all of it (default: by device; what does not fit is left out)",
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print the record itself instead of a table"
+    )
 
 
 def run_command(arguments: argparse.Namespace) -> Iterable[str]:
@@ -314,6 +318,8 @@ def run_command(arguments: argparse.Namespace) -> Iterable[str]:
     except KeyboardInterrupt:
         seconds = time.monotonic() - started
         raise LedgerError(f"interrupted after {seconds:.0f} s; no record was written") from None
+    if arguments.json:
+        return [record_text(record).rstrip("\n")]
     return [f"wrote {path}", *summary(record)]
 
 
