@@ -189,7 +189,7 @@ def _failure(name: str, text: str, work: Path, files: Mapping[str, Path]) -> Exc
     """Return what a cell raised, about the files as the reader named them."""
     for role, path in files.items():
         text = text.replace(str(work.resolve() / role / base_name(path)), str(path))
-    if name in ("LedgerError", "UnusableRowError"):  # a row's error is one of the two
+    if name == "LedgerError":
         return LedgerError(text)
     if name == "OSError":
         return OSError(re.sub(r"^\[Errno \d+\] |: '.*'$", "", text))
