@@ -496,7 +496,7 @@ def test_layers_of_different_widths_are_charged_each_and_matched_by_no_record(
 
 def test_without_a_record_time_is_absent_and_said_to_be() -> None:
     decision = decide("azure_conv_2023", LLAMA)
-    assert "not measured (there is no record of a measurement)" in decision.text()
+    assert "not measured (there is no record from a GPU)" in decision.text()
     frame = decision.frame()
     for column in ("read_slots", "allocation_slots", "time_slots", "allocation_ns"):
         assert frame[column].isna().all()

@@ -89,7 +89,7 @@ def test_without_a_gpu_the_time_to_read_is_absent_and_said_to_be(
 ) -> None:
     for state in ("nothing", "a CPU"):
         words, kind, source = states[state]["numbers"]["decision.read.words"]
-        assert words == "not measured (there is no record of a measurement)"
+        assert words == "not measured (there is no record from a GPU)"
         assert (kind, source) == ("measured", "no record")
         costs = table(states[state], "Every cost of a page size in slots")
         assert costs.count("not measured  ") > 20

@@ -389,7 +389,7 @@ def decide(
     workload = workload_of(trace, held_together=held_together)
     shape = cache_shape(model)
     structures = structures_of(metadata)
-    read, why_no_read = None, "there is no record of a measurement"
+    read, why_no_read = None, "there is no record from a GPU"
     if record is not None:
         try:
             read, why_no_read = read_time(record, shape, peer=peer), ""

@@ -325,7 +325,7 @@ def read_words(decision: Decision) -> str:
     Examples
     --------
     >>> read_words(decide([5, 9, 17], "Llama-3.1-8B"))
-    'not measured (there is no record of a measurement)'
+    'not measured (there is no record from a GPU)'
     """
     read = decision.read
     if read is None:
