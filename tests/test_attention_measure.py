@@ -937,6 +937,16 @@ def test_json_is_the_record_that_was_written(
     assert capsys.readouterr().out == written.read_text(encoding="utf-8")  # no line beside it
 
 
+def test_a_run_that_has_time_for_the_copy_alone_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
+    monkeypatch.setattr(run_module, "run_rounds", lambda timed, *_, **__: list(timed)[:1])
+    assert measure.main(ARGUMENTS) == 2
+    assert "no time for any peer; accepted: a longer --time-limit" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interrupted_run_leaves_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

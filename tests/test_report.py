@@ -546,6 +546,8 @@ def started(tmp_path: Path) -> subprocess.Popen[str]:
         [*KVLEDGER, "report", str(tmp_path / "trace.csv"), *MEMORY, "--out", "out"],
         cwd=tmp_path, env=ENVIRONMENT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # What is started in the background ignores an interrupt, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     until = time.monotonic() + 60
     while time.monotonic() < until:

@@ -150,7 +150,12 @@ class Run:
         for each in prepared:
             if each.timed not in kept:
                 self._leave_out(each.peer.name, case.id, each.placement.page_size, _NO_TIME)
-        return [_timing(each) for each in prepared if each.timed in kept]
+        timings = [_timing(each) for each in prepared if each.timed in kept]
+        if not timings:  # the time went to what is timed beside them
+            raise DoesNotFitError(
+                f"{case.id}: no time for any peer; accepted: a longer --time-limit"
+            )
+        return timings
 
     def _check_room(self, case: DecodeCase, placements: list[Placement]) -> None:
         if case.kv_bytes < self.least_bytes:
