@@ -1044,6 +1044,7 @@ def test_a_file_is_dropped(opened: Callable[..., Page]) -> None:
         (b"PAR1\x15\x04", "packed: Parquet; accepted here: plain text"),
         (b"", "packed: the file is empty; accepted:"),
     ],
+    ids=["gzip", "bzip2", "xz", "zstd", "Parquet", "empty"],  # packed data may hold the time
 )
 def test_a_file_for_the_command_line_is_refused(
     opened: Callable[..., Page], content: bytes, message: str
