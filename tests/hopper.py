@@ -25,7 +25,9 @@ from triton.compiler import ASTSource  # noqa: E402
 from kvledger.attention.decode_kernels import attend, join  # noqa: E402
 from kvledger.attention.inputs import DecodeShape  # noqa: E402
 from kvledger.attention.triton_decode import (  # noqa: E402
+    Tiles,
     attend_constants,
+    candidate_tiles,
     default_tiles,
     join_constants,
 )
@@ -86,8 +88,7 @@ def compile_for_hopper(
     return triton.compile(source, target=HOPPER, options=options)
 
 
-def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:
-    tiles = default_tiles(shape, dtype)
+def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype, tiles: Tiles) -> Any:
     row = shape.kv_heads * shape.head_dim
     values_row = row if shape.latent else shape.kv_heads * shape.value_dim
     values = {
@@ -154,17 +155,22 @@ def machine_code(compiled: Any) -> dict[str, Any]:
 
 
 def variants() -> list[dict[str, Any]]:
-    rows = []
+    """Compile each shape, page size and type, as it is cut by default and as tuning may cut it."""
     cases = [(name, size, torch.bfloat16) for name in SHAPES for size in PAGE_SIZES]
     cases += [("Llama-3.1-8B", 16, torch.float16), ("Llama-3.1-8B", 16, torch.float32)]
-    seen: dict[str, dict[str, Any]] = {}
+    rows = []
+    seen: dict[str, dict[str, Any]] = {}  # page sizes of whole steps share their code
     for name, page_size, dtype in cases:
         shape = shape_of(name, page_size)
-        compiled = attend_for_hopper(shape, dtype)
-        code = seen.setdefault(compiled.hash, {}) or machine_code(compiled)
-        seen[compiled.hash] = code
-        row = {"kernel": "attend", "shape": name, "page_size": page_size, "dtype": str(dtype)}
-        rows.append(row | code)
+        chosen = default_tiles(shape, dtype)
+        others = candidate_tiles(chosen) if dtype == torch.bfloat16 else ()
+        for tiles in (chosen, *others):
+            compiled = attend_for_hopper(shape, dtype, tiles)
+            if compiled.hash not in seen:
+                seen[compiled.hash] = machine_code(compiled)
+            row = {"kernel": "attend", "shape": name, "page_size": page_size, "dtype": str(dtype)}
+            row |= {"tiles": list(tiles[:3]), "default": tiles == chosen}
+            rows.append(row | seen[compiled.hash])
     for name in SHAPES:
         code = machine_code(join_for_hopper(shape_of(name, 16), torch.bfloat16))
         rows.append({"kernel": "join", "shape": name, "page_size": 16} | code)

@@ -1,7 +1,7 @@
 """The decode kernels as machine code for Hopper: no spills, wide loads, matrix instructions.
 
 Compiled here with no GPU present, by tests/hopper.py, for every shape and page size that is
-measured.
+measured, and every way to cut the work that tuning may pick.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ def count(row: dict[str, Any], pattern: str) -> int:
 
 
 def label(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (row["kernel"], row["shape"], row["page_size"], row.get("dtype"))
+    return tuple(row.get(key) for key in ("kernel", "shape", "page_size", "dtype", "tiles"))
 
 
 def test_every_variant_that_is_measured_was_compiled(compiled: list[dict[str, Any]]) -> None:
     assert {(row["shape"], row["page_size"]) for row in attending(compiled)} == {
         (shape, size) for shape in SHAPES for size in PAGE_SIZES
     }
+    # Five other ways for steps of 64 tokens, three for the 16 of the wide head.
+    tiles = {(row["shape"], *row["tiles"]) for row in attending(compiled)}
+    assert [sum(shape == name for shape, *_ in tiles) for name in SHAPES] == [6, 6, 4]
     for row in compiled:
         assert sum(row["instructions"].values()) > 100, label(row)
         assert count(row, r"EXIT") >= 1, label(row)
@@ -78,16 +81,17 @@ def test_keys_and_values_are_loaded_sixteen_bytes_at_a_time(
         assert count(row, r"LDGSTS\..*\.64") == 0, label(row)
         entries = count(row, r"LDGSTS\.E")
         assert count(row, r"LDGSTS.*") == entries + count(row, r"LDGSTS\..*\.128"), label(row)
-        assert entries <= 10, label(row)
+        steps_in_flight = row["tiles"][2]
+        assert entries <= 2 * steps_in_flight, label(row)
         # One load that is not copied to shared memory is the length; the others are q, whole.
         assert count(row, r"LDG\.E") == 1, label(row)
         assert count(row, r"LDG\.E(\.64)?") <= 1, label(row)
 
 
 def test_loads_are_in_flight_while_a_step_is_computed(compiled: list[dict[str, Any]]) -> None:
-    """The loop waits for the oldest copies only: two steps of K and V are on their way."""
+    """The loop waits for the oldest copies only: by default two steps of K and V are on the way."""
     for row in attending(compiled):
-        assert count(row, r"LDGDEPBAR") >= 6, label(row)
+        assert count(row, r"LDGDEPBAR") >= (6 if row["default"] else 3), label(row)
         assert count(row, r"DEPBAR\.LE") >= 2, label(row)
 
 
@@ -123,7 +127,8 @@ def test_pages_of_whole_steps_are_the_contiguous_layout_s_code(
     compiled: list[dict[str, Any]],
 ) -> None:
     """One entry serves a step: page sizes from 64 on run the same instructions."""
-    llama = {r["page_size"]: r for r in attending(compiled) if r["shape"] == "Llama-3.1-8B"}
+    rows = [row for row in attending(compiled) if row["default"]]
+    llama = {row["page_size"]: row for row in rows if row["shape"] == "Llama-3.1-8B"}
     assert llama[64]["instructions"] == llama[128]["instructions"] == llama[256]["instructions"]
     for kind in (r"HMMA.*", r"LDGSTS.*", r"LDGDEPBAR", r"MUFU.*"):
         assert count(llama[8192], kind) == count(llama[64], kind)

@@ -51,7 +51,8 @@ class DoesNotFitError(LedgerError):
     """
 
     @property
-    def reason(self) -> str:  # noqa: D102
+    def reason(self) -> str:
+        """What does not fit, without what would be accepted."""
         return str(self).split("; accepted")[0]
 
 

@@ -192,7 +192,7 @@ def _rest_of_line(blocks: Iterator[Block]) -> Iterator[bytes]:
 
 def _events(label: str, line: int, pieces: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
     """Yield what a JSON text consists of, without ever holding the whole of it."""
-    import ijson  # type: ignore[import-untyped]  # here: few traces need it
+    import ijson  # here: few traces need it
 
     events = ijson.sendable_list()
     parser = ijson.basic_parse_coro(events)

@@ -40,8 +40,8 @@ _NOTHING = "a table without rows; accepted: at least one row"
 def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
     """Read a Parquet file in batches of rows."""
     # Here: no other table needs it, and it takes longer to import than a small trace to read.
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     label = source.label
     if format is not None and format not in TABLES and format != "lengths":

@@ -327,7 +327,7 @@ class _Wrapping(NamedTuple):
 
 
 def _zstd(raw: BinaryIO) -> Any:
-    import pyarrow as pa  # type: ignore[import-untyped]  # here: Python's own zstd comes with 3.14
+    import pyarrow as pa  # here: Python's own zstd comes with 3.14
 
     # Arrow closes what it reads from, and standard input is not to be closed.
     unowned = io.BufferedReader(_Prepended(b"", raw))

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
-from joblib import Parallel, delayed, effective_n_jobs  # type: ignore[import-untyped]
-from joblib.externals.loky.process_executor import (  # type: ignore[import-untyped]
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.externals.loky.process_executor import (
     BrokenProcessPool,
 )
 from tqdm import tqdm

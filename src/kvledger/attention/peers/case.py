@@ -10,38 +10,55 @@ from kvledger.attention.inputs import DecodeShape
 
 
 class Case(Protocol):
-    """A step that a peer may be asked for: known before any tensor is made.
-
-    ``dtype`` names the data type of q, the pages and the output, such as "bfloat16"; ``ragged``
-    says that requests hold different numbers of tokens, ``longest`` the greatest of these;
-    ``pages`` are those of the pool, ``max_pages`` those of a row of the table; ``latent`` says
-    that V is a view of the first ``value_dim`` elements of K.
-    """
+    """A step that a peer may be asked for: known before any tensor is made."""
 
     @property
-    def dtype(self) -> str: ...  # noqa: D102
+    def dtype(self) -> str:
+        """Data type of q, the pages and the output, such as "bfloat16"."""
+
     @property
-    def batch(self) -> int: ...  # noqa: D102
+    def batch(self) -> int:
+        """Requests."""
+
     @property
-    def q_heads(self) -> int: ...  # noqa: D102
+    def q_heads(self) -> int:
+        """Query heads."""
+
     @property
-    def kv_heads(self) -> int: ...  # noqa: D102
+    def kv_heads(self) -> int:
+        """K and V heads."""
+
     @property
-    def head_dim(self) -> int: ...  # noqa: D102
+    def head_dim(self) -> int:
+        """Elements of a K head."""
+
     @property
-    def value_dim(self) -> int: ...  # noqa: D102
+    def value_dim(self) -> int:
+        """Elements of a V head."""
+
     @property
-    def page_size(self) -> int: ...  # noqa: D102
+    def page_size(self) -> int:
+        """Slots a page."""
+
     @property
-    def pages(self) -> int: ...  # noqa: D102
+    def pages(self) -> int:
+        """Pages of the pool."""
+
     @property
-    def max_pages(self) -> int: ...  # noqa: D102
+    def max_pages(self) -> int:
+        """Entries of a row of the table."""
+
     @property
-    def longest(self) -> int: ...  # noqa: D102
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+
     @property
-    def ragged(self) -> bool: ...  # noqa: D102
+    def ragged(self) -> bool:
+        """Whether requests hold different numbers of tokens."""
+
     @property
-    def latent(self) -> bool: ...  # noqa: D102
+    def latent(self) -> bool:
+        """Whether V is a view of the first ``value_dim`` elements of K."""
 
 
 class Asked(NamedTuple):
