@@ -24,7 +24,11 @@ import kvledger as kv
 from kvledger import cli
 from kvledger.cli import main
 from kvledger.cli.app import COMMANDS, make_app
+from kvledger.cli.grouping import layer_groups
 from kvledger.errors import LedgerError
+from kvledger.layers import StateTensor
+from kvledger.lengths import as_lengths
+from kvledger.models import load_model
 from kvledger.traces import load_lengths, load_requests
 from kvledger.units import UNITS, bytes_text, parse_bytes
 
@@ -236,13 +240,59 @@ def test_layers_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
 # --------------------------------------------------------------------------- decide
 
 
+def test_layers_that_do_not_keep_every_token_are_accounted_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Gemma-3-27B: 10 full layers, 52 with windows of 1,024; one page size for both."""
+    arguments = ["account", "azure_conv_2023", "--model", "Gemma-3-27B", "--page-size", "16,64"]
+    found = answer(arguments, capsys)["layer_groups"]
+    lengths = kv.load_lengths("azure_conv_2023").total
+    expected = [
+        (size, held)
+        for size in (16, 64)
+        for held in kv.hybrid_pages(lengths, kv.unified_layout(load_model("Gemma-3-27B"), size))
+    ]
+    assert [(each["page_size"], each["kind"]) for each in found] == [
+        (16, "full"), (16, "window"), (64, "full"), (64, "window")
+    ]  # fmt: skip
+    for each, (_, held) in zip(found, expected, strict=True):
+        assert each["pages"] == held.pages
+        assert each["allocated_bytes"] == held.allocated_bytes
+        parts = ("kept", "tail_slack", "expired", "page_padding", "layer_padding")
+        assert each["allocated_bytes"] == sum(each[f"{part}_bytes"] for part in parts)
+    assert main(arguments) == 0
+    table = rows(capsys.readouterr().out)
+    assert table["52 window of 1,024"][:3] == ["64", "64", f"{expected[-1][1].pages:,}"]
+
+
+def test_layers_that_keep_every_token_need_no_second_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["account", "--lengths", "5,9,17", "--model", "Llama-3.1-8B"]
+    assert answer(arguments, capsys)["layer_groups"] == []
+    assert main(arguments) == 0
+    assert "every layer is charged" not in capsys.readouterr().out
+
+
+def test_layers_that_no_one_page_size_fits_are_said_to_be() -> None:
+    """Beside a fixed state, layers of two widths: no rule makes their pages equal."""
+    groups = (
+        kv.LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=64),
+        kv.LayerGroup(kind="full", layers=1, kv_heads=2, head_dim=64),
+        kv.LayerGroup(kind="state", layers=1, states=(StateTensor("s", 1000, 1, 4),)),
+    )
+    lines, document = layer_groups(as_lengths([5]), kv.Model("odd", groups=groups), [16])
+    assert document == []
+    assert lines[1].startswith("Layer by layer: no pages of one size for all. odd: layers take")
+
+
 def test_decide_is_the_decision(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["azure_conv_2023", "--model", "Llama-3.1-8B", "--record", "none"]
     found = answer(["decide", *arguments, "--page-size", "1,2,4,8,16,32"], capsys)
     decision = kv.decide(
         load_requests("azure_conv_2023"), "Llama-3.1-8B", page_sizes=[1, 2, 4, 8, 16, 32]
     )
-    assert found == {"command": "decide", **decision.as_dict()}
+    assert found == {"command": "decide", "left_out": {}, **decision.as_dict()}
     assert main(["decide", *arguments, "--page-size", "1,2,4,8,16,32"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(decision.text())
@@ -294,13 +344,21 @@ def test_standard_input_and_named_formats(tmp_path: Path) -> None:
     done = run("account", str(path), "--unusable", "count", "--page-size", "4")
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 requests, 21 tokens" in done.stdout
-    assert "1 rows left out (1 prompt_tokens" in done.stdout
-    done = run("replay", str(path), "--unusable", "count", "--capacity", "64", "--json")
-    assert json.loads(done.stdout)["requests"] == 2
-    done = run("sweep", str(path), "--unusable", "count", "--capacity", "64", "--json")
-    assert json.loads(done.stdout)["rows"][0]["requests"] == 2
-    done = run("decide", str(path), "--unusable", "count", "--model", "Llama-3.1-8B", "--json")
-    assert json.loads(done.stdout)["requests"] == 2
+    assert "1 unusable row left out (1 prompt_tokens" in done.stdout
+    reasons = {"prompt_tokens not accepted": 1}
+    for arguments, name in (
+        (["replay", str(path), "--capacity", "64"], None),
+        (["sweep", str(path), "--capacity", "64"], "t"),
+        (["decide", str(path), "--model", "Llama-3.1-8B"], None),
+    ):
+        done = run(*arguments, "--unusable", "count", "--json")
+        found = json.loads(done.stdout)
+        counted = found["left_out"] if name is None else found["left_out"][name]
+        assert counted == reasons
+        requests = found["requests"] if name is None else found["rows"][0]["requests"]
+        assert requests == 2
+        said = run(*arguments, "--unusable", "count").stdout
+        assert "1 unusable row left out (1 prompt_tokens" in said
 
 
 # --------------------------------------------------------------------------- replay and sweep

@@ -49,9 +49,9 @@ def test_a_mapping_that_does_not_change() -> None:
     ("reasons", "failed", "text"),
     [
         ({}, 0, "none left out"),
-        ({"a": 1}, 1, "1 failed requests left out (1 a)"),
+        ({"a": 1}, 1, "1 failed request left out (1 a)"),
         ({"a": 1200}, 0, "1,200 unusable rows left out (1,200 a)"),
-        ({"a": 1, "b": 2}, 1, "1 failed requests and 2 unusable rows left out (1 a, 2 b)"),
+        ({"a": 1, "b": 2}, 1, "1 failed request and 2 unusable rows left out (1 a, 2 b)"),
     ],
 )
 def test_it_says_what_was_left_out(reasons: Any, failed: int, text: str) -> None:
@@ -95,7 +95,7 @@ def test_length_marginals_say_so_too() -> None:
     tally.unusable("no usage", 2)
     some = kv.LengthMarginals("mine", lengths, lengths, tally.skipped())
     assert some.failed_requests == 1
-    assert repr(some).endswith("1 failed requests and 2 unusable rows left out "
+    assert repr(some).endswith("1 failed request and 2 unusable rows left out "
                                "(1 reported an error, 2 no usage))")  # fmt: skip
     assert kv.LengthMarginals("mine", lengths, lengths, {"no usage": 2}).skipped.rows == 2
 
@@ -196,14 +196,14 @@ def test_a_parquet_file_counts_as_its_table_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("prompt_tokens,output_tokens\n1,x\n", "no request that can be used: 1 unusable rows left"),
-        ("[0]", "no request that can be used: 1 unusable rows left out"),
+        ("prompt_tokens,output_tokens\n1,x\n", "no request that can be used: 1 unusable row left"),
+        ("[0]", "no request that can be used: 1 unusable row left out"),
         ("[]", "an empty JSON array"),
         ("prompt_tokens,output_tokens\n", "a header and no requests"),
         ('{"input_lens": [], "output_lens": []}', "no requests; accepted: at least one"),
         (
             "Timestamp,Request tokens,Response tokens\n1,5,0\n2,x,1\n",
-            r"no request that can be used: 1 failed requests and 1 unusable rows left out "
+            r"no request that can be used: 1 failed request and 1 unusable row left out "
             r"\(1 Request tokens not accepted, 1 Response tokens is 0\)",
         ),
     ],

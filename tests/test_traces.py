@@ -130,7 +130,7 @@ def test_burstgpt_failures_are_left_out_and_counted(write: Any) -> None:
     trace = load_trace(write(BURST))
     assert lists(trace) == ([472, 417], [18, 276], [0.0, 113.0])
     assert trace.failed_requests == 1
-    assert "1 failed requests left out" in repr(trace)
+    assert "1 failed request left out" in repr(trace)
 
 
 def test_block_ids_and_their_size(write: Any) -> None:

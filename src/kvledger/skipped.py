@@ -38,7 +38,7 @@ class Skipped(Mapping[str, int]):
     >>> skipped["no usage"], skipped.rows, skipped.failed
     (1, 3, 2)
     >>> print(skipped)
-    2 failed requests and 1 unusable rows left out (2 HTTP status 429, 1 no usage)
+    2 failed requests and 1 unusable row left out (2 HTTP status 429, 1 no usage)
     """
 
     __slots__ = ("_reasons", "failed")
@@ -75,12 +75,16 @@ class Skipped(Mapping[str, int]):
 
     def __str__(self) -> str:
         unusable = self.rows - self.failed
-        what = [f"{self.failed:,} failed requests"] if self.failed else []
-        what += [f"{unusable:,} unusable rows"] if unusable else []
+        what = [_counted(self.failed, "failed request")] if self.failed else []
+        what += [_counted(unusable, "unusable row")] if unusable else []
         if not what:
             return "none left out"
         reasons = ", ".join(f"{rows:,} {reason}" for reason, rows in self._reasons.items())
         return f"{' and '.join(what)} left out ({reasons})"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 class Tally:

@@ -19,6 +19,7 @@ from kvledger.metadata import best_page_size, bytes_from_slots, envelope
 from kvledger.models import Model
 from kvledger.paging import paged_sweep
 from kvledger.reservation import contiguous
+from kvledger.skipped import Skipped
 from kvledger.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Lengths(NamedTuple):
     name: str
     of: str
     table: LengthTable
-    left_out: Mapping[str, int]
+    left_out: Mapping[str, int]  # a Skipped, which says itself in words
 
 
 def _sides(incomplete: str) -> list[str]:
@@ -109,6 +110,12 @@ def account(
     if kv_memory is not None and shape is not None:
         n_bytes = parse_bytes(kv_memory, "--kv-memory")
         memory = (n_bytes, opt.memory_slots(kv_memory, shape), kv_memory)
+    groups: tuple[list[str | Table], list[dict[str, Any]]] = ([], [])
+    if shape is not None:
+        from kvledger.cli.grouping import layer_groups  # of few runs
+
+        one = (opt.COMMON_PAGE_SIZE,) if page_size == opt.ALL_POWERS else sizes
+        groups = layer_groups(about.table, shape, one)
     best = [(each, best_page_size(about.table, each, tested)) for each in costs]
     corners = envelope(about.table, tested)
     document = {
@@ -130,6 +137,7 @@ def account(
             | _ledger_document(ledger)
             for policy, ledger in ledgers
         ],
+        "layer_groups": groups[1],
         "best": [
             {"c": each, "page_size": found.page_size, "cost": found.cost} for each, found in best
         ],
@@ -145,7 +153,7 @@ def account(
             f"{memory[2]} hold {memory[1]:,} slots of {shape.name}, "
             f"{shape.kv_bytes_per_token:,} bytes a token"
         )
-    parts += ["", _ledger_table(ledgers, shape, memory), ""]
+    parts += ["", _ledger_table(ledgers, shape, memory), *groups[0], ""]
     rows = [[str(each), f"{f.page_size:,}", f"{float(f.cost):,.2f}"] for each, f in best]
     parts += [Table(["c (token slots a page)", "best page size", "cost"], rows), ""]
     parts.append(_envelope_table(corners, shape))
@@ -160,12 +168,12 @@ def _lengths(
             "accepted: a TRACE or --lengths, one of the two (kvledger account --help)"
         )
     if lengths is not None:
-        return Lengths("lengths given", "total", opt.plain_lengths(lengths), {})
+        return Lengths("lengths given", "total", opt.plain_lengths(lengths), Skipped())
     from kvledger.traces import load_lengths  # pandas: half a second that --lengths does not wait
 
     found: LengthMarginals = load_lengths(str(trace), **options)
     table = found.prompt if of == "prompt" else found.total
-    return Lengths(found.name, of, table, dict(getattr(found, "skipped", {})))
+    return Lengths(found.name, of, table, found.skipped)
 
 
 def _title(about: Lengths) -> str:
@@ -175,8 +183,7 @@ def _title(about: Lengths) -> str:
         f"mean {float(about.table.mean_tokens):,.1f}, longest {about.table.max_tokens:,}"
     )
     if about.left_out:
-        reasons = ", ".join(f"{rows:,} {reason}" for reason, rows in about.left_out.items())
-        text += f"; {sum(about.left_out.values()):,} rows left out ({reasons})"
+        text += f"; {about.left_out}"
     return text
 
 

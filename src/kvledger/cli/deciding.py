@@ -99,8 +99,9 @@ def decide(
         measured = latest_record("cuda")
     else:
         measured = None if record == "none" else read_record(record)
+    requests = opt.trace_or_lengths(trace, opt.reading(read_as, unusable))
     decision = weigh(
-        opt.trace_or_lengths(trace, opt.reading(read_as, unusable)),
+        requests,
         shape,
         page_sizes=sizes,
         metadata=None if metadata == "none" else metadata,
@@ -110,8 +111,8 @@ def decide(
         kernel=kernel,
         tolerance=share,
     )
-    document = {"command": "decide", **decision.as_dict()}
-    lines = decision.text().split("\n")
+    document = {"command": "decide", "left_out": requests.skipped, **decision.as_dict()}
+    lines = [*decision.text().split("\n"), *opt.left_out(requests)]
     return Answer([*lines, "", _table(decision)], document).text(as_json)
 
 

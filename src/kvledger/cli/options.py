@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _POWERS = ",".join(map(str, DEFAULT_PAGE_SIZES))
 
 
+#: What is shown of layers of several kinds where no page size is asked for.
+COMMON_PAGE_SIZE = 16
+
+
 def complete_trace(incomplete: str) -> list[str]:
     """Return the names of committed traces; the shell adds its own files."""
     names = (path.name.split(".")[0] for path in _tables("lengths"))
@@ -246,6 +250,11 @@ def trace_or_lengths(text: str, options: Mapping[str, Any]) -> Trace | LengthMar
     if text.endswith(".lengths.csv") or (text in TRACE_NAMES and text not in kept):
         return load_lengths(text)
     return read_trace(text, options)
+
+
+def left_out(trace: Trace | LengthMarginals) -> list[str]:
+    """Say which rows of a source are in no answer, by reason; nothing if all are."""
+    return [str(trace.skipped)] if trace.skipped else []
 
 
 def named_traces(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, Trace]:

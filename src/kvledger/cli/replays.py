@@ -80,7 +80,8 @@ def replay(
     policy: Paged | Contiguous = (
         Paged(size, prefix_cache=prefix_cache) if given is None else Contiguous(cast(Any, given))
     )
-    requests = _first(opt.read_trace(trace, opt.reading(read_as, unusable)), n)
+    whole_trace = opt.read_trace(trace, opt.reading(read_as, unusable))
+    requests = _first(whole_trace, n)
     result = run(requests, policy, capacity_slots=slots, max_running=most, clock=clock)
     steps = growth.settled(result)
     n = steps.stop - steps.start
@@ -93,6 +94,7 @@ def replay(
         "command": "replay",
         "trace": requests.name,
         "requests": requests.n_requests,
+        "left_out": whole_trace.skipped,
         "policy": {"page_size": size, "prefix_cache": prefix_cache}
         if given is None
         else {"reserve": given},
@@ -116,6 +118,7 @@ def replay(
         f"{requests.name}: {requests.n_requests:,} requests, {_policy(size, given, prefix_cache)}, "
         f"a pool of {result.capacity_slots:,} slots"
         + (", all waiting from the start" if step_time is None else ", at their times"),
+        *opt.left_out(whole_trace),
         "",
         Table(
             ["share of the pool, mean of settled steps", ""],
@@ -240,8 +243,9 @@ def sweep(
 
     policies: list[Paged | Contiguous] = [Paged(size, prefix_cache=prefix_cache) for size in sizes]
     policies += [Contiguous(cast(Any, each)) for each in others]
+    named = opt.named_traces(traces, opt.reading(read_as, unusable))
     table = run(
-        opt.named_traces(traces, opt.reading(read_as, unusable)),
+        named,
         policies,
         capacities,
         max_running=opt.max_running(max_running),
@@ -253,7 +257,12 @@ def sweep(
     if out is not None:
         write_whole(Path(out), table.to_csv(index=False, lineterminator="\n").encode())
         parts = [f"wrote {out}: {len(table):,} rows"]
-    document = {"command": "sweep", "rows": [_plain(row) for row in _records(table)]}
+    parts += [f"{name}: {line}" for name, trace in named.items() for line in opt.left_out(trace)]
+    document = {
+        "command": "sweep",
+        "left_out": {name: trace.skipped for name, trace in named.items()},
+        "rows": [_plain(row) for row in _records(table)],
+    }
     return Answer(parts, document).text(as_json)
 
 

@@ -137,15 +137,11 @@ def read_deployment(
     """
     requests, lengths = _read(trace, reading)
     path = Path(trace)
-    left_out: Mapping[str, int] = {}
-    if requests is not None:
-        failed = requests.failed_requests
-        left_out = getattr(requests, "skipped", {"failed": failed} if failed else {})
     return Deployment(
         name=shown_name(path.name if path.exists() else lengths.name),
         lengths=lengths,
         requests=requests,
-        left_out=dict(left_out),
+        left_out=lengths.skipped,
         model=load_model(model),
         kv_memory_bytes=parse_bytes(kv_memory, "kv_memory"),
         **settings,
@@ -160,8 +156,9 @@ def _read(trace: str | Path, reading: Mapping[str, Any]) -> tuple[Trace | None, 
     if path.name.endswith(".lengths.csv") or not path.exists():
         return None, load_lengths(trace)
     requests = load_trace(path, **reading)
-    prompts = as_lengths(requests.prompt_tokens)
-    return requests, LengthMarginals(requests.name or path.name, prompts, as_lengths(requests))
+    prompts, totals = as_lengths(requests.prompt_tokens), as_lengths(requests)
+    name = requests.name or path.name
+    return requests, LengthMarginals(name, prompts, totals, requests.skipped)
 
 
 def first_arrivals(trace: Trace, n: int) -> Trace:
