@@ -758,7 +758,7 @@ def test_what_fits_is_what_the_ledgers_hold() -> None:
     assert work.capacity_slots == 992  # whole pages of 16
     assert fits.loc["pages of 16", "fit"] == 992 // 128
     assert fits.loc["reserve the maximum", "fit"] == 992 // 128
-    assert fits.loc["pages of 16", "held_bytes"] == 8 * 128 * 131072
+    assert fits.loc["pages of 16", "MiB_per_request"] == 128 * Fraction(131072, 2**20)
     work = deployment([100] * 8, [29] * 8, memory=131072 * 1000)
     fits = tables.fitting(work, tables.ledgers(work)).set_index("policy")
     assert fits.loc["pages of 16", "fit"] == 992 // 144

@@ -102,17 +102,18 @@ def ledgers(work: Deployment) -> dict[str, Ledger]:
 def fitting(work: Deployment, named: Mapping[str, Ledger]) -> pd.DataFrame:
     """Say what each policy holds for a request, and how many of the mean size fit the memory.
 
-    Columns: policy, slots_per_request (mean), unused_share (of allocated slots), held_bytes (of
-    all requests), fit (requests).
+    Columns: policy, slots_per_request and MiB_per_request (means), unused_share (of allocated
+    slots), fit (requests).
     """
     rows = []
     for name, ledger in named.items():
+        slots = Fraction(ledger.allocated_slots, ledger.requests)
         rows.append(
             {
                 "policy": name,
-                "slots_per_request": Fraction(ledger.allocated_slots, ledger.requests),
+                "slots_per_request": slots,
+                "MiB_per_request": slots * work.model.kv_bytes_per_token / 2**20,
                 "unused_share": ledger.unused_share,
-                "held_bytes": ledger.allocated_slots * work.model.kv_bytes_per_token,
                 "fit": work.capacity_slots * ledger.requests // ledger.allocated_slots,
             }
         )
