@@ -54,12 +54,15 @@
 
     toString() {
       const unusable = this.rows - this.failed;
-      const what = this.failed ? [`${kv.grouped(this.failed)} failed requests`] : [];
-      if (unusable) what.push(`${kv.grouped(unusable)} unusable rows`);
+      const what = this.failed ? [counted(this.failed, "failed request")] : [];
+      if (unusable) what.push(counted(unusable, "unusable row"));
       const reasons = Array.from(this.reasons, ([why, rows]) => `${kv.grouped(rows)} ${why}`);
       return `${what.join(" and ")} left out (${reasons.join(", ")})`;
     }
   }
+
+  /** @param {number} n @param {string} what */
+  const counted = (n, what) => `${kv.grouped(n)} ${what}${n === 1 ? "" : "s"}`;
 
   /**
    * A trace that was read, or an error if there is no request in it.
