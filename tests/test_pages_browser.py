@@ -268,7 +268,7 @@ def test_a_tap_shows_the_card_of_a_number_and_of_a_term(visit: Opener) -> None:
         page.locator(selector).first.tap()
         assert words in card_of(page)
         assert page.url == address
-        page.locator("h1").tap()
+        page.get_by_role("heading", level=1).tap()
         expect(page.locator("#kv-card")).to_be_hidden()
 
 
