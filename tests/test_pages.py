@@ -286,7 +286,7 @@ def test_terms_mean_on_a_page_what_the_glossary_says(made: Book) -> None:
     assert term == "page"
     assert "<math" in meaning
     assert "<em>used</em> &amp; <code>held</code>" in meaning
-    assert said["term-page-size"] == ["page size", "<p>The slots of a page.</p>"]
+    assert said["term-page-size"] == ["page size", "<p>The slots of a page, in all 40.</p>"]
     for anchor in said:
         assert exists(made, f"words.html#{anchor}")
     # On the glossary's own page too.

@@ -77,7 +77,7 @@ def page_cards(app: Sphinx, doctree: nodes.document) -> dict[str, Any]:
 def _definitions(app: Sphinx) -> dict[str, tuple[str, str]]:
     """Read the glossary once a build."""
     if not hasattr(app, "kvledger_definitions"):
-        cast(Any, app).kvledger_definitions = definitions(app.env)
+        cast(Any, app).kvledger_definitions = definitions(app.env, app.builder)
     return cast("dict[str, tuple[str, str]]", cast(Any, app).kvledger_definitions)
 
 
