@@ -175,6 +175,21 @@ def test_the_lists_at_the_root_are_those_of_the_run(made: Book, catalogue: Catal
 # ---------------------------------------------------------------- what made it
 
 
+def test_what_made_it_leads_to_the_list_of_functions_and_names_file_and_line(
+    made: Book, catalogue: Catalogue
+) -> None:
+    name = "fixture_formula.allocated"
+    source = (made.root / "src" / "fixture_formula.py").read_text(encoding="utf-8").splitlines()
+    line = 1 + next(at for at, text in enumerate(source) if text.startswith("def allocated("))
+    assert name in catalogue.entries["tab-fixture"].made_by
+    assert exists(made, f"api.html#{name}")
+    assert (
+        f'<a href="api.html#{name}"><code>{name}</code></a> (src/fixture_formula.py, line {line})'
+    ) in made.page("slots").split('aria-label="Cite, fetch or trace tab-fixture"')[1]
+    card = cards_of(made.page("start"))["numbers"]["fixture.allocated"]
+    assert [name, f"api.html#{name}"] in card["made_by"]
+
+
 def _builder(root: Path, objects: dict[str, Any], **options: str) -> Any:
     return SimpleNamespace(
         name="html",
