@@ -166,35 +166,13 @@ def chapters(root: Path) -> list[Path]:
     BuildError
         If a listed file does not exist, or the table of contents cannot be read.
     """
-    import yaml
+    from kvledger.book.contents import page_files
+    from kvledger.errors import LedgerError
 
     try:
-        toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise BuildError(f"_toc.yml cannot be read: {error}") from error
-    if not isinstance(toc, dict) or "root" not in toc:
-        raise BuildError("_toc.yml has no 'root'; accepted: the jb-book format")
-    found = []
-    for name in toc_entries(toc):
-        candidates = [root / f"{name}{end}" for end in (".ipynb", ".md", "")]
-        path = next((p for p in candidates if p.is_file()), None)
-        if path is None:
-            raise BuildError(f"_toc.yml lists {name!r}, but there is no {name}.ipynb or {name}.md")
-        found.append(path)
-    return found
-
-
-def toc_entries(entry: Any) -> Iterator[str]:
-    """Yield every ``root`` and ``file`` of a table of contents, at any depth."""
-    if isinstance(entry, Mapping):
-        for name in ("root", "file"):
-            if name in entry:
-                yield str(entry[name])
-        for value in entry.values():
-            yield from toc_entries(value)
-    elif isinstance(entry, list):
-        for value in entry:
-            yield from toc_entries(value)
+        return page_files(root)
+    except LedgerError as error:
+        raise BuildError(str(error)) from error
 
 
 # ---------------------------------------------------------------- running notebooks
@@ -431,6 +409,7 @@ def run_stale(place: Place, jobs: int | None = None) -> list[Run]:
         raise BuildError("\n".join(sorted(lines)))
     ordered = [runs[path] for path in paths]
     _gather_figures(folder, ordered)
+    _write_catalogue(place.root, folder, ordered)
     _tell_jupyter_cache(folder, ordered)
     return ordered
 
@@ -506,6 +485,22 @@ def _gather_figures(folder: Path, runs: Sequence[Run]) -> None:
     for run in runs:
         for path in sorted((folder / "runs" / run.key / "figures").glob("*")):
             shutil.copyfile(path, target / path.name)
+
+
+def _write_catalogue(root: Path, folder: Path, runs: Sequence[Run]) -> None:
+    """List what these runs show, for the pages and for other people's programs."""
+    from kvledger import __version__
+    from kvledger.book.catalogue import catalogue_of, write_catalogue
+    from kvledger.book.contents import base_url
+    from kvledger.datafiles import source_digest
+    from kvledger.errors import LedgerError
+
+    shown = {run.path.relative_to(root).with_suffix("").as_posix(): run.notebook for run in runs}
+    try:
+        made = catalogue_of(shown, version=__version__, source_digest=source_digest())
+        write_catalogue(made, folder, base_url(root))
+    except LedgerError as error:
+        raise BuildError(str(error)) from error
 
 
 def prune(folder: Path) -> None:
