@@ -34,7 +34,8 @@ from kvledger.book.listing import (
     of_page,
     page_label,
 )
-from kvledger.book.thumbnails import WIDTH_PX, kept_thumbnail
+from kvledger.book.thumbnails import kept_thumbnail
+from kvledger.errors import LedgerError
 
 ARCHIVE = "figures.zip"
 #: end of a file's name -> what its link says
@@ -205,7 +206,7 @@ def listed_files(catalogue: Catalogue, figures: Path) -> dict[str, Path]:
 
     Raises
     ------
-    FileNotFoundError
+    LedgerError
         If a file is not there; the message names it.
     """
     found: dict[str, Path] = {}
@@ -217,7 +218,7 @@ def listed_files(catalogue: Catalogue, figures: Path) -> dict[str, Path]:
             name = f"{entry.id}.{end}"
             path = figures.parent / "tables" / name if folder == "tables" else figures / name
             if not path.is_file():
-                raise FileNotFoundError(f"{entry.id}, shown on {entry.page}: no {name} in {path.parent}")
+                raise LedgerError(f"{entry.id}, shown on {entry.page}: no {name} in {path.parent}")
             found[f"{folder}/{name}"] = path
     return found
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from kvledger.book.catalogue import FILES, Catalogue, Entry, read_catalogue
 from kvledger.book.contracts import figures_folder
@@ -35,6 +36,7 @@ __all__ = [
     "link",
     "page_label",
     "page_title",
+    "setup",
 ]
 
 #: kind -> what a list says of it; what is cited or measured goes on with its source.
@@ -107,6 +109,23 @@ class ListingDirective(SphinxDirective):
             self.state.document.note_explicit_target(section)
             made.append(section)
         return made
+
+
+class kv_file(nodes.inline):  # noqa: N801  (docutils names its visitors after the class)
+    """A link to a file at the root of the book."""
+
+
+class FileRole(SphinxRole):
+    """``kv-file``: a file at the root of the book that the build itself makes, by its name."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Leave a place for the link: its address differs by page."""
+        return [kv_file(self.text, self.text)], []
+
+
+def _visit_file(self: Any, node: kv_file) -> None:
+    self.body.append(link(file_href(self, node.astext()), node.astext()))
+    raise nodes.SkipNode
 
 
 def of_page(catalogue: Catalogue, page: str, what: str) -> list[Entry]:
@@ -193,3 +212,10 @@ def kind_text(kind: str, sources: Iterable[str] = ()) -> str:
     'measured: <code>run.json</code>'
     """
     return ": ".join([KINDS[kind], *sources])
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Add the role."""
+    app.add_role("kv-file", FileRole())
+    app.add_node(kv_file, html=(_visit_file, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
