@@ -34,6 +34,7 @@ from kvledger import datafiles
 from kvledger.book import style
 from kvledger.book.claims import NUMBER_ID, SOURCES, check_claim, published
 from kvledger.book.formats import DASH, exact_value, format_value, is_missing
+from kvledger.book.slimming import slim_svg
 from kvledger.errors import LedgerError
 
 __all__ = [
@@ -629,6 +630,7 @@ def figure(
                 },
             ).decode()
         _check_svg(id, svg)
+        svg = slim_svg(svg)
         title = _title(fig, alt)
         about = {
             "id": id,
