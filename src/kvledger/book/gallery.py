@@ -97,7 +97,7 @@ def _visit_figures(self: Any, node: kv_figure_list) -> None:
     env = self.builder.env
     catalogue = built_catalogue()
     page = link(entry_href(self, node["kv_page"]), page_label(env, node["kv_page"]))
-    self.body.append(f'<p class="kv-of-page">Of {page}</p>\n<ul class="kv-cards">\n')
+    self.body.append(f'<p class="kv-of-page">From {page}</p>\n<ul class="kv-cards">\n')
     for entry in of_page(catalogue, node["kv_page"], "figure"):
         self.body.append(_card(self, env, entry))
     self.body.append("</ul>\n")
@@ -121,16 +121,22 @@ def _card(writer: Any, env: BuildEnvironment, entry: Entry) -> str:
         f'<li class="kv-card" id="row-{entry.id}">'
         f'<a class="kv-thumb" href="{escape(href)}" tabindex="-1" aria-hidden="true">{images}</a>'
         f'<div><p class="kv-card-title">{link(href, title)}</p>\n'
-        f"<p>{escape(entry.caption or '')} "
+        f"<p>{escape(_rest(entry))} "
         f'<span class="kv-kind">{_kind(entry)}</span></p>\n'
         f"{_downloads(writer, entry, 'figures', FIGURE_LINKS)}</div></li>\n"
     )
 
 
+def _rest(entry: Entry) -> str:
+    """Return what a caption says beyond the title, where it begins with the title."""
+    caption = entry.caption or ""
+    return caption.removeprefix(f"{entry.text}.").strip() if entry.text else caption
+
+
 def _visit_tables(self: Any, node: kv_table_list) -> None:
     env = self.builder.env
     page = link(entry_href(self, node["kv_page"]), page_label(env, node["kv_page"]))
-    self.body.append(f'<p class="kv-of-page">Of {page}</p>\n<ul class="kv-lines">\n')
+    self.body.append(f'<p class="kv-of-page">From {page}</p>\n<ul class="kv-lines">\n')
     for entry in of_page(built_catalogue(), node["kv_page"], "table"):
         href = entry_href(self, entry.page, entry.anchor)
         self.body.append(
