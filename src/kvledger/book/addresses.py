@@ -1,7 +1,7 @@
-"""What depends on where the book is: cards, a map of the site, a page for lost readers, launch buttons.
+"""What depends on where the book is: cards, a map, a page for lost readers, launch buttons.
 
-No address is made up. Where ``html.baseurl`` of ``_config.yml`` is empty, a card has no address and no
-picture, and there is no map; where ``repository.url`` is, no button offers to run a notebook elsewhere.
+No address is made up. Where ``html.baseurl`` of ``_config.yml`` is empty, a card has no address and
+no picture, and there is no map; where ``repository.url`` is, no button offers to run a notebook.
 """
 
 # Sphinx ships no types, or not all of them.
@@ -21,9 +21,9 @@ from sphinx.config import Config
 
 from kvledger.book.catalogue import Catalogue, Entry
 from kvledger.book.contents import base_url
-from kvledger.book.contracts import figures_folder
 from kvledger.book.gallery import png_size
-from kvledger.book.listing import built_catalogue
+from kvledger.book.pages.catalogued import catalogue
+from kvledger.book.pages.places import figures_folder
 
 __all__ = ["NOT_FOUND", "card_of", "description", "setup"]
 
@@ -82,17 +82,17 @@ def _without_launch(app: Sphinx, config: Config) -> None:
         options["launch_buttons"] = {}
 
 
-def card_of(catalogue: Catalogue, page: str) -> Entry | None:
+def card_of(listed: Catalogue, page: str) -> Entry | None:
     """Return the figure that stands for a page: its first, or else the book's first.
 
     Parameters
     ----------
-    catalogue : Catalogue
-        The book's.
+    listed : Catalogue
+        What the book shows.
     page : str
         Without suffix.
     """
-    figures = [entry for entry in catalogue.entries.values() if entry.what == "figure"]
+    figures = [entry for entry in listed.entries.values() if entry.what == "figure"]
     return next((entry for entry in figures if entry.page == page), figures[0] if figures else None)
 
 
@@ -128,11 +128,10 @@ def _card(
     words = description(doctree)
     if words:
         fields["og:description"] = words
-        context["metatags"] = (
-            f'{context.get("metatags") or ""}\n<meta name="description" content="{escape(words)}" />'
-        )
+        tag = f'<meta name="description" content="{escape(words)}" />'
+        context["metatags"] = f"{context.get('metatags') or ''}\n{tag}"
     base = cast(Any, app.config).html_baseurl
-    entry = card_of(built_catalogue(), pagename)
+    entry = card_of(catalogue(), pagename)
     if base and entry is not None:
         name = f"{entry.id}.png"
         width, height = png_size((figures_folder() / name).read_bytes())

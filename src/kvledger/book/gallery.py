@@ -16,24 +16,22 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 from kvledger.book.archive import archive, archive_date
 from kvledger.book.catalogue import FILES, Catalogue, Entry
-from kvledger.book.contracts import figures_folder
 from kvledger.book.listing import (
     ListingDirective,
-    built_catalogue,
-    catalogue_folder,
-    entry_href,
     figure_label,
-    file_href,
     kind_text,
     link,
     of_page,
+    page_href,
     page_label,
 )
+from kvledger.book.pages.catalogued import catalogue
+from kvledger.book.pages.links import to_file, to_place
+from kvledger.book.pages.places import figures_folder, tables_folder
 from kvledger.book.thumbnails import kept_thumbnail
 from kvledger.errors import LedgerError
 
@@ -43,14 +41,14 @@ FIGURE_LINKS: Mapping[str, str] = {
     "svg": "SVG",
     "dark.svg": "dark SVG",
     "png": "PNG",
-    "csv": "data (CSV)",
-    "bib": "citation (BibTeX)",
-    "json": "stamp (JSON)",
+    "csv": "CSV",
+    "bib": "BibTeX",
+    "json": "JSON",
 }
 TABLE_LINKS: Mapping[str, str] = {
-    "csv": "data (CSV)",
-    "bib": "citation (BibTeX)",
-    "json": "stamp (JSON)",
+    "csv": "CSV",
+    "bib": "BibTeX",
+    "json": "JSON",
 }
 #: mode of the page -> the drawing's file and its thumbnail's
 MODES = {"light": ("svg", "thumb.png"), "dark": ("dark.svg", "dark.thumb.png")}
@@ -95,24 +93,23 @@ class ArchiveDirective(SphinxDirective):
 
 def _visit_figures(self: Any, node: kv_figure_list) -> None:
     env = self.builder.env
-    catalogue = built_catalogue()
-    page = link(entry_href(self, node["kv_page"]), page_label(env, node["kv_page"]))
+    page = link(page_href(self.builder, node["kv_page"]), page_label(env, node["kv_page"]))
     self.body.append(f'<p class="kv-of-page">From {page}</p>\n<ul class="kv-cards">\n')
-    for entry in of_page(catalogue, node["kv_page"], "figure"):
-        self.body.append(_card(self, env, entry))
+    for entry in of_page(catalogue(), node["kv_page"], "figure"):
+        self.body.append(_card(self.builder, entry))
     self.body.append("</ul>\n")
 
 
-def _card(writer: Any, env: BuildEnvironment, entry: Entry) -> str:
-    href = entry_href(writer, entry.page, entry.anchor)
-    label = figure_label(env, entry)
+def _card(builder: Any, entry: Entry) -> str:
+    href = to_place(builder, entry.page, entry.anchor)
+    label = figure_label(builder.env, entry)
     title = f"{label}: {entry.text}" if label else entry.text
     images = ""
     for mode, (_, end) in MODES.items():
         name = f"{entry.id}.{end}"
         width, height = png_size(_thumbnail(entry.id, mode))
         images += (
-            f'<img class="only-{mode}" src="{file_href(writer, f"figures/{name}")}" '
+            f'<img class="only-{mode}" src="{to_file(builder, f"figures/{name}")}" '
             f'alt="{escape(entry.alt or entry.text)}" width="{width // 2}" height="{height // 2}" '
             'loading="lazy" decoding="async">'
         )
@@ -123,7 +120,7 @@ def _card(writer: Any, env: BuildEnvironment, entry: Entry) -> str:
         f'<div><p class="kv-card-title">{link(href, title)}</p>\n'
         f"<p>{escape(_rest(entry))} "
         f'<span class="kv-kind">{_kind(entry)}</span></p>\n'
-        f"{_downloads(writer, entry, 'figures', FIGURE_LINKS)}</div></li>\n"
+        f"{_downloads(builder, entry, 'figures', FIGURE_LINKS)}</div></li>\n"
     )
 
 
@@ -135,14 +132,14 @@ def _rest(entry: Entry) -> str:
 
 def _visit_tables(self: Any, node: kv_table_list) -> None:
     env = self.builder.env
-    page = link(entry_href(self, node["kv_page"]), page_label(env, node["kv_page"]))
+    page = link(page_href(self.builder, node["kv_page"]), page_label(env, node["kv_page"]))
     self.body.append(f'<p class="kv-of-page">From {page}</p>\n<ul class="kv-lines">\n')
-    for entry in of_page(built_catalogue(), node["kv_page"], "table"):
-        href = entry_href(self, entry.page, entry.anchor)
+    for entry in of_page(catalogue(), node["kv_page"], "table"):
+        href = to_place(self.builder, entry.page, entry.anchor)
         self.body.append(
             f'<li id="row-{entry.id}"><p class="kv-card-title">{link(href, entry.text)} '
             f'<span class="kv-kind">{_kind(entry)}</span></p>\n'
-            f"{_downloads(self, entry, 'tables', TABLE_LINKS)}</li>\n"
+            f"{_downloads(self.builder, entry, 'tables', TABLE_LINKS)}</li>\n"
         )
     self.body.append("</ul>\n")
 
@@ -152,10 +149,10 @@ def _kind(entry: Entry) -> str:
     return f"{words[0].upper()}{words[1:].rstrip('.')}."
 
 
-def _downloads(writer: Any, entry: Entry, folder: str, ends: Mapping[str, str]) -> str:
+def _downloads(builder: Any, entry: Entry, folder: str, ends: Mapping[str, str]) -> str:
     links = [
         link(
-            file_href(writer, f"{folder}/{entry.id}.{end}"),
+            to_file(builder, f"{folder}/{entry.id}.{end}"),
             words,
             aria_label=f"{words} of {entry.id}",
             download="",
@@ -166,11 +163,10 @@ def _downloads(writer: Any, entry: Entry, folder: str, ends: Mapping[str, str]) 
 
 
 def _visit_archive(self: Any, node: kv_archive) -> None:
-    catalogue = built_catalogue()
-    size = len(_archive(Path(self.builder.srcdir), catalogue))
-    sorts = [entry.what for entry in catalogue.entries.values()]
+    size = len(_archive(Path(self.builder.srcdir)))
+    sorts = [entry.what for entry in catalogue().entries.values()]
     self.body.append(
-        f'<p class="kv-archive">{link(file_href(self, ARCHIVE), ARCHIVE, download="")} '
+        f'<p class="kv-archive">{link(to_file(self.builder, ARCHIVE), ARCHIVE, download="")} '
         f"({size / 1e6:.1f} MB): all {sorts.count('figure')} figures and {sorts.count('table')} "
         "tables, every file that is offered below.</p>\n"
     )
@@ -197,18 +193,18 @@ def png_size(png: bytes) -> tuple[int, int]:
 
 def _thumbnail(figure_id: str, mode: str) -> bytes:
     drawing = figures_folder() / f"{figure_id}.{MODES[mode][0]}"
-    return kept_thumbnail(drawing, catalogue_folder() / "thumbnails")
+    return kept_thumbnail(drawing, figures_folder().parent / "thumbnails")
 
 
-def listed_files(catalogue: Catalogue, figures: Path) -> dict[str, Path]:
+def listed_files(listed: Catalogue, figures: Path, tables: Path) -> dict[str, Path]:
     """Return every file that the lists offer, by its name in the book.
 
     Parameters
     ----------
-    catalogue : Catalogue
-        The book's.
-    figures : Path
-        The folder that holds the figures' files; the tables' lie in ``tables`` beside it.
+    listed : Catalogue
+        What the book shows.
+    figures, tables : Path
+        The folders that hold their files.
 
     Raises
     ------
@@ -216,23 +212,25 @@ def listed_files(catalogue: Catalogue, figures: Path) -> dict[str, Path]:
         If a file is not there; the message names it.
     """
     found: dict[str, Path] = {}
-    for entry in catalogue.entries.values():
+    for entry in listed.entries.values():
         if entry.what == "number":
             continue
-        folder = f"{entry.what}s"
-        for end in FIGURE_LINKS if entry.what == "figure" else TABLE_LINKS:
-            name = f"{entry.id}.{end}"
-            path = figures.parent / "tables" / name if folder == "tables" else figures / name
+        folder, ends = (figures, FIGURE_LINKS) if entry.what == "figure" else (tables, TABLE_LINKS)
+        for end in ends:
+            path = folder / f"{entry.id}.{end}"
             if not path.is_file():
-                raise LedgerError(f"{entry.id}, shown on {entry.page}: no {name} in {path.parent}")
-            found[f"{folder}/{name}"] = path
+                raise LedgerError(
+                    f"{entry.id}, shown on {entry.page}: no {path.name} in {path.parent}; run "
+                    "`make clean`, then `make book`"
+                )
+            found[f"{entry.what}s/{path.name}"] = path
     return found
 
 
-def _archive(root: Path, catalogue: Catalogue) -> bytes:
+def _archive(root: Path) -> bytes:
     """Return the archive of all files, made once a build."""
-    files = listed_files(catalogue, figures_folder())
-    files |= {name: catalogue_folder() / name for name in FILES}
+    files = listed_files(catalogue(), figures_folder(), tables_folder())
+    files |= {name: figures_folder().parent / name for name in FILES}
     licence = root / "LICENSE-text"
     if licence.is_file():
         files["LICENSE-text"] = licence
@@ -244,12 +242,11 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder is None or app.builder.name != "html":
         return
     out = Path(app.outdir)
-    catalogue = built_catalogue()
-    for entry in catalogue.entries.values():
+    for entry in catalogue().entries.values():
         if entry.what == "figure":
             for mode, (_, end) in MODES.items():
                 (out / "figures" / f"{entry.id}.{end}").write_bytes(_thumbnail(entry.id, mode))
-    (out / ARCHIVE).write_bytes(_archive(Path(app.srcdir), catalogue))
+    (out / ARCHIVE).write_bytes(_archive(Path(app.srcdir)))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

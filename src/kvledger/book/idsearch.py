@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from sphinx.application import Sphinx
 from sphinx.domains import Domain, ObjType
 
-from kvledger.book.listing import built_catalogue
+from kvledger.book.pages.catalogued import catalogue
 
 __all__ = ["EntryDomain", "setup"]
 
@@ -34,8 +34,8 @@ class EntryDomain(Domain):
     }
 
     def get_objects(self) -> Iterable[tuple[str, str, str, str, str, int]]:
-        """Yield each entry as Sphinx asks for objects: name, name, sort, page, anchor, importance."""
-        for entry in built_catalogue().entries.values():
+        """Yield each entry as an object: name, name shown, sort, page, anchor, importance."""
+        for entry in catalogue().entries.values():
             yield entry.id, entry.id, entry.what, entry.page, entry.anchor, FIRST
 
     def merge_domaindata(self, docnames: Any, otherdata: Any) -> None:

@@ -1,7 +1,7 @@
 """Every link that leaves the book: listed at each build, and checked when someone asks.
 
-The list, ``links.json``, is made of the finished pages and needs no network. The check does, so it is
-a command of its own: ``python -m kvledger.book.build linkcheck``.
+The list, ``links.json``, is made of the finished pages and needs no network. The check does, so it
+is a command of its own: ``python -m kvledger.book.build linkcheck``.
 """
 
 # Sphinx and Jupyter Book ship no types, or not all of them.
@@ -83,7 +83,9 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
     """List the links of the pages that were just made."""
     if error is not None or app.builder is None or app.builder.name != "html":
         return
-    links = [{"url": url, "pages": pages} for url, pages in external_links(Path(app.outdir)).items()]
+    links = [
+        {"url": url, "pages": pages} for url, pages in external_links(Path(app.outdir)).items()
+    ]
     listing: Mapping[str, Any] = {
         "project": "kvledger",
         "version": __version__,
@@ -146,7 +148,7 @@ def check_links(root: Path, folder: Path) -> Checked:
     lines = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
     addresses = {urldefrag(line["uri"]).url for line in lines if line["uri"].startswith("http")}
     broken = sorted(
-        f"{line['filename']}, line {line['lineno']}: {line['uri']}: {line['info'] or line['status']}"
+        f"{line['filename']}, line {line['lineno']}: {line['uri']}: {line['info'] or 'no answer'}"
         for line in lines
         if line["status"] in BROKEN
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterable
-from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,19 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from kvledger.book.catalogue import FILES, Catalogue, Entry, read_catalogue
-from kvledger.book.contracts import figures_folder
+from kvledger.book.catalogue import FILES, Catalogue, Entry
+from kvledger.book.pages.catalogued import catalogue
+from kvledger.book.pages.links import to_file
+from kvledger.book.pages.places import figures_folder
 
 __all__ = [
     "KINDS",
     "ListingDirective",
-    "built_catalogue",
-    "catalogue_folder",
-    "entry_href",
     "figure_label",
-    "file_href",
     "kind_text",
     "link",
+    "of_page",
+    "page_href",
     "page_label",
     "page_title",
     "setup",
@@ -41,29 +40,6 @@ __all__ = [
 
 #: kind -> what a list says of it; what is cited or measured goes on with its source.
 KINDS = {"computed": "computed here", "cited": "cited", "measured": "measured"}
-
-
-def catalogue_folder() -> Path:
-    """Return the folder into which the build wrote the catalogue."""
-    return figures_folder().parent
-
-
-@lru_cache(maxsize=4)
-def _read(folder: Path, stamp: tuple[int, ...]) -> Catalogue:
-    return read_catalogue(folder)
-
-
-def built_catalogue() -> Catalogue:
-    """Return the catalogue of the book that is being built, read once for each state of its files.
-
-    Raises
-    ------
-    LedgerError
-        If it is not there or cannot be read.
-    """
-    folder = catalogue_folder()
-    files = [folder / name for name in FILES]
-    return _read(folder, tuple(p.stat().st_mtime_ns if p.is_file() else 0 for p in files))
 
 
 def page_title(env: BuildEnvironment, page: str) -> str:
@@ -96,11 +72,10 @@ class ListingDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make the sections; read the page again when the catalogue changes."""
         for name in FILES:
-            self.env.note_dependency(str(catalogue_folder() / name))
-        catalogue = built_catalogue()
+            self.env.note_dependency(str(figures_folder().parent / name))
         made: list[nodes.Node] = []
-        for page in catalogue.pages:
-            if not of_page(catalogue, page, self.what):
+        for page in catalogue().pages:
+            if not of_page(catalogue(), page, self.what):
                 continue
             title = page_title(self.env, page)
             anchor = f"{self.what}s-{posixpath.basename(page).replace('_', '-')}"
@@ -124,13 +99,13 @@ class FileRole(SphinxRole):
 
 
 def _visit_file(self: Any, node: kv_file) -> None:
-    self.body.append(link(file_href(self, node.astext()), node.astext()))
+    self.body.append(link(to_file(self.builder, node.astext()), node.astext()))
     raise nodes.SkipNode
 
 
-def of_page(catalogue: Catalogue, page: str, what: str) -> list[Entry]:
+def of_page(listed: Catalogue, page: str, what: str) -> list[Entry]:
     """Return what a page shows of one sort, in order."""
-    return [e for e in catalogue.entries.values() if e.page == page and e.what == what]
+    return [e for e in listed.entries.values() if e.page == page and e.what == what]
 
 
 def figure_label(env: BuildEnvironment, entry: Entry) -> str:
@@ -156,29 +131,11 @@ def page_label(env: BuildEnvironment, page: str) -> str:
     return f"{'.'.join(map(str, numbers))}. {title}" if numbers else title
 
 
-def entry_href(writer: Any, page: str, anchor: str = "") -> str:
-    """Return the address of a place of the book, from the page that is being written.
-
-    Parameters
-    ----------
-    writer : HTMLTranslator
-        Writes the page.
-    page : str
-        Without suffix.
-    anchor : str
-        Id of an element there; the page itself if empty.
-    """
-    builder = writer.builder
+def page_href(builder: Any, page: str) -> str:
+    """Return the address of a page, from the one that is being written."""
     if builder.name == "singlehtml":  # all pages are one
-        return f"#{anchor}" if anchor else f"#document-{page}"
-    place = builder.get_relative_uri(builder.current_docname, page)
-    return f"{place}#{anchor}" if anchor else str(place)
-
-
-def file_href(writer: Any, path: str) -> str:
-    """Return the address of a file at the root of the book, such as ``figures.zip``."""
-    # imgpath is how this page reaches _images/, whatever the builder: the root is above it.
-    return posixpath.join(posixpath.dirname(str(writer.builder.imgpath)), path)
+        return f"#document-{page}"
+    return str(builder.get_relative_uri(builder.current_docname, page))
 
 
 def link(href: str, words: str, **attributes: str) -> str:
@@ -190,7 +147,7 @@ def link(href: str, words: str, **attributes: str) -> str:
     '<a href="a.csv" download>CSV</a>'
     """
     more = "".join(
-        f' {name.replace("_", "-")}' + (f'="{escape(value)}"' if value else "")
+        f" {name.replace('_', '-')}" + (f'="{escape(value)}"' if value else "")
         for name, value in attributes.items()
     )
     return f'<a href="{escape(href)}"{more}>{escape(words)}</a>'

@@ -7,26 +7,25 @@ Its directive is ``kv-numbers``; it lists what the catalogue holds, a table for 
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
-import re
 from html import escape
-from typing import Any, cast
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 
 from kvledger.book.catalogue import Entry
 from kvledger.book.listing import (
     ListingDirective,
-    built_catalogue,
-    entry_href,
     kind_text,
     link,
     of_page,
+    page_href,
     page_label,
 )
+from kvledger.book.pages.catalogued import catalogue
+from kvledger.book.pages.links import to_place, to_source
 
-__all__ = ["NumbersDirective", "author_year", "setup"]
+__all__ = ["NumbersDirective", "setup"]
 
 COLUMNS = ("number", "shown", "exact value", "unit", "kind and source", "digest")
 #: As many digits of a digest as name a number; the JSON file has all.
@@ -44,66 +43,32 @@ class NumbersDirective(ListingDirective):
     node_class = kv_number_table
 
 
-def author_year(entry: Any) -> str:
-    """Return the words by which prose cites a bibliography's entry.
-
-    Parameters
-    ----------
-    entry : pybtex.database.Entry
-        Of the book's bibliography.
-
-    Examples
-    --------
-    >>> from pybtex.database import Entry, Person
-    >>> people = [Person("Kwon, Woosuk"), Person("Li, Zhuohan"), Person("Zhuang, Siyuan")]
-    >>> author_year(Entry("misc", {"year": "2023"}, {"author": people}))
-    'Kwon et al. 2023'
-    >>> author_year(Entry("misc", {"year": "2024"}, {"author": people[:2]}))
-    'Kwon and Li 2024'
-    """
-    people = [" ".join(person.last_names) for person in entry.persons.get("author", ())]
-    names = f"{people[0]} et al." if len(people) > 2 else " and ".join(people)
-    return f"{names} {entry.fields.get('year', '')}".strip()
-
-
-def _citations(env: BuildEnvironment) -> dict[str, tuple[str, str]]:
-    """Return, for each cited work by its words, the page and the anchor of its reference."""
-    if "cite" not in env.domains:
-        return {}
-    found: dict[str, tuple[str, str]] = {}
-    for citation in cast(Any, env.domains["cite"]).citations:
-        words = re.sub(r"[{}]", "", author_year(citation.entry))
-        found[words] = (citation.bibliography_key.docname, citation.citation_id)
-    return found
-
-
-def _source(writer: Any, source: str, citations: dict[str, tuple[str, str]]) -> str:
-    """Return a source with a link to the reference that it begins with, if it does."""
-    for words, (page, anchor) in citations.items():
-        if words and source.startswith(words):
-            return link(entry_href(writer, page, anchor), words) + escape(source[len(words) :])
-    return f"<code>{escape(source)}</code>" if "/" in source or "." in source[-6:-3] else escape(source)
+def _source(builder: Any, source: str) -> str:
+    """Return a source, linked to its place in the bibliography if it has one."""
+    words, href = to_source(builder, source)
+    if href:
+        return link(href, words)
+    return f"<code>{escape(words)}</code>" if words.endswith(".json") else escape(words)
 
 
 def _visit_numbers(self: Any, node: kv_number_table) -> None:
     env, page = self.builder.env, node["kv_page"]
-    entries = of_page(built_catalogue(), page, "number")
-    citations = _citations(env)
+    entries = of_page(catalogue(), page, "number")
     title = page_label(env, page)
     head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     self.body.append(
         f'<div class="kv-table kv-numbers" role="region" tabindex="0" '
         f'aria-label="Numbers of {escape(title)}">\n<table><caption>{len(entries)} '
-        f"number{'s' if len(entries) != 1 else ''} of {link(entry_href(self, page), title)}"
+        f"number{'s' if len(entries) != 1 else ''} of {link(page_href(self.builder, page), title)}"
         f"</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
     )
-    self.body += [_row(self, entry, citations) for entry in entries]
+    self.body += [_row(self.builder, entry) for entry in entries]
     self.body.append("</tbody></table></div>\n")
 
 
-def _row(writer: Any, entry: Entry, citations: dict[str, tuple[str, str]]) -> str:
-    here = link(entry_href(writer, entry.page, entry.anchor), entry.id)
-    sources = [_source(writer, entry.source, citations)] if entry.source else []
+def _row(builder: Any, entry: Entry) -> str:
+    here = link(to_place(builder, entry.page, entry.anchor), entry.id)
+    sources = [_source(builder, entry.source)] if entry.source else []
     # What is shown is the whole value more often than not: saying it twice helps nobody.
     exact = "" if entry.value in (None, entry.text) else str(entry.value)
     cells = (

@@ -22,7 +22,7 @@ _PATH = re.compile(r'(<path [^>]*?\bd=")([^"]*)("[^>]*>)')
 _TOKEN = re.compile(r"[A-Za-z]|-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _DATA = re.compile(r"(?:[MLQCZz]|[-+.\deE]|[\s,])*")
 _TRANSLATE = re.compile(r"translate\((-?[\d.]+) (-?[\d.]+)\)")
-_PLACE = re.compile(r'(<(?:use|rect)\b[^>]*>)')
+_PLACE = re.compile(r"(<(?:use|rect)\b[^>]*>)")
 _PLACE_VALUE = re.compile(r' (x|y|width|height)="(-?\d+\.\d{3,})"')
 _STYLE = re.compile(r'style="[^"]*"')
 _STYLE_SPACE = re.compile(r"([:;]) +")
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
 
 
 def slim_svg(svg: str) -> str:
-    """Write an SVG drawing of Matplotlib's shorter, without a change that shows.
+    r"""Write an SVG drawing of Matplotlib's shorter, without a change that shows.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def slim_svg(svg: str) -> str:
 
     Examples
     --------
-    >>> slim_svg('<path d="M 1.000001 2 \\nL 4 2 \\nL 7.5 2 \\nL 7.5 3 \\nz\\n" style="fill: #fff"/>')
+    >>> slim_svg('<path d="M 1.000001 2 \nL 4 2 \nL 7.5 2 \nL 7.5 3 \nz" style="fill: #fff"/>')
     '<path d="M1 2h6.5v1z" style="fill:#fff"/>'
     """
     slim = _PATH.sub(_slim_path, svg)
@@ -180,7 +180,9 @@ def _dots(segments: Sequence[Segment], tag: str) -> str | None:
 
     Matplotlib draws each dot as a circle of eight curves, filled and stroked in one colour.
     """
-    style = re.search(r'style="fill: (#\w{6}); stroke: (#\w{6}); stroke-width: ([\d.]+);[^"]*"', tag)
+    style = re.search(
+        r'style="fill: (#\w{6}); stroke: (#\w{6}); stroke-width: ([\d.]+);[^"]*"', tag
+    )
     if style is None or style[1] != style[2] or "opacity" in tag or len(segments) % 10:
         return None
     centres: list[tuple[int, int]] = []

@@ -53,7 +53,7 @@ def palette_of(svg: str) -> list[tuple[int, int, int]]:
 
 
 def thumbnail(svg: str) -> bytes:
-    """Draw an SVG small, as a PNG with a palette.
+    r"""Draw an SVG small, as a PNG with a palette.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def thumbnail(svg: str) -> bytes:
     --------
     >>> png = thumbnail('<svg xmlns="http://www.w3.org/2000/svg" width="72pt" height="36pt"/>')
     >>> png[:4], int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
-    (b'\\x89PNG', 448, 224)
+    (b'\x89PNG', 448, 224)
     """
     import resvg_py
     from PIL import Image
