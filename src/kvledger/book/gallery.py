@@ -18,8 +18,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from kvledger.book.archive import archive, archive_date
+from kvledger.book.archive import archive
 from kvledger.book.catalogue import FILES, Catalogue, Entry
+from kvledger.book.checks import made_date
 from kvledger.book.listing import (
     ListingDirective,
     figure_label,
@@ -234,7 +235,7 @@ def _archive(root: Path) -> bytes:
     licence = root / "LICENSE-text"
     if licence.is_file():
         files["LICENSE-text"] = licence
-    return archive(files, archive_date(root))
+    return archive(files, made_date(root))
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:
