@@ -475,7 +475,7 @@ def _document(
 {_page_rules(cover, plan, articles)}
 </style>
 </head>
-<body class="kvp">
+<body class="kvp" hidden>
 {_cover(cover, marks)}
 {lists}
 <main class="bd-article">

@@ -39,11 +39,12 @@ PDF_NAME = "kvledger.pdf"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Stands for the site while it is printed; nothing is asked of any network.
 ORIGIN = "http://book.invalid"
-STYLES = ("_static/pygments.css", "_static/kvledger.css", "_static/print.css")
-PAPER_STYLE = "_static/print-book.css"
+STYLES = ("_static/pygments.css", "_static/print-book.css")
 #: Width of an upright page between its margins, in CSS pixels (A4 less twice 22 mm).
 PAGE_PX = round((210 - 2 * 22) / 25.4 * 96)
 LEAST_PT = 6.5
+#: A table no higher than this, half a page, is not parted.
+WHOLE_PX = 480
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -53,21 +54,29 @@ FLAGS = [
     "--no-first-run",
     "--font-render-hinting=none",
 ]
+#: All fonts and drawings first, then one layout: in pieces, it rounds differently each time.
+READY = """async () => {
+  await Promise.all([...document.fonts].map((font) => font.load()));
+  await Promise.all([...document.images].map((image) => image.decode()));
+  document.body.hidden = false;
+}"""
 #: Makes wide tables and equations fit: smaller type first, then a leaf on its side.
-FIT = """([least, step]) => {
-  const wide = [];
+FIT = """([least, whole]) => {
   const over = (box, inner) => inner.getBoundingClientRect().right > box.getBoundingClientRect().right + 0.5;
   const shrink = (box, inner) => {
     let size = parseFloat(getComputedStyle(inner).fontSize);
     while (over(box, inner) && size * 0.75 > least) {
-      size -= step;
+      size -= 0.25;
       inner.style.setProperty("font-size", size + "px", "important");
     }
     return !over(box, inner);
   };
   for (const table of document.querySelectorAll("main table")) {
     const box = table.parentElement;
-    if (shrink(box, table)) continue;
+    if (shrink(box, table)) {
+      if (box.getBoundingClientRect().height < whole) box.classList.add("kvp-whole");
+      continue;
+    }
     const chapter = table.closest(".kvp-chapter");
     table.style.removeProperty("font-size");
     box.classList.add("kvp-wide");
@@ -163,7 +172,7 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
     moment = moment_of(root)
     cover = cover_of(config, moment, checked_line(root))
     base_url = str((config.get("html") or {}).get("baseurl") or "")
-    styles = [f"{ORIGIN}/{name}" for name in (*STYLES, PAPER_STYLE) if (site / name).is_file()]
+    styles = [f"{ORIGIN}/{name}" for name in STYLES if (site / name).is_file()]
 
     def document(page_of: Mapping[str, int] | None = None) -> OnePage:
         return assemble(
@@ -233,7 +242,7 @@ def cover_of(config: Mapping[str, Any], moment: dt.datetime | None, checked: str
 
 
 def _marks() -> dict[str, str]:
-    from kvledger.book.sphinxext import DOTTED, KINDS
+    from kvledger.book.pages.numbers import DOTTED, KINDS
 
     return {
         (
@@ -319,8 +328,8 @@ def _print(page: Page, html: str, site: Path) -> bytes:
     page.unroute_all()
     page.route("**/*", answer)
     page.goto(f"{ORIGIN}/chapters/book.html", wait_until="load")
-    page.evaluate("() => document.fonts.ready.then(() => true)")
-    page.evaluate(FIT, [LEAST_PT, 0.25])
+    page.evaluate(READY)
+    page.evaluate(FIT, [LEAST_PT, WHOLE_PX])
     wrong += [f"it is cut off at the edge: {name}" for name in page.evaluate(CLIPPED)]
     if wrong:
         raise LedgerError(f"{PDF_NAME}: " + "\n".join(sorted(set(wrong))))
