@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from kvledger.book.contents import toc_entries
 from kvledger.book.place import (
     BuildError,
     Place,
@@ -29,7 +30,6 @@ from kvledger.book.place import (
     find_root,
     input_files,
     is_current,
-    toc_entries,
 )
 from kvledger.book.rendering import make_pages, restore, swap_in
 from kvledger.book.running import prepare_kernels, prune, run_stale, say

@@ -30,3 +30,8 @@ def cache_folder(root: Path) -> Path:
 def figures_folder() -> Path:
     """Return the folder into which the executed notebooks wrote their figures."""
     return Path(os.environ[FIGURES_VARIABLE])
+
+
+def tables_folder() -> Path:
+    """Return the folder into which the executed notebooks wrote their tables."""
+    return figures_folder()
