@@ -21,7 +21,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from kvledger.book.checks import read_checks
 from kvledger.book.contents import toc_entries
+from kvledger.book.dates import source_date
 from kvledger.book.place import (
     BuildError,
     Place,
@@ -34,6 +36,7 @@ from kvledger.book.place import (
 from kvledger.book.rendering import make_pages, restore, swap_in
 from kvledger.book.running import prepare_kernels, prune, run_stale, say
 from kvledger.book.storing import normalise_kernels, store_outputs
+from kvledger.errors import LedgerError
 
 __all__ = [
     "BuildError",
@@ -120,9 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         place = Place(find_root(Path.cwd()))
+        source_date()  # a bad one is an error before anything runs
+        read_checks(place.root)
         with locked(place):
             COMMANDS[options.command](place, options.jobs)
-    except BuildError as error:
+    except (BuildError, LedgerError) as error:
         print(f"\nbuild failed: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -357,7 +357,9 @@ def assemble(
         headings += _headings(article, chapter)
         figures += _figures(article)
     where = page_of or {}
-    html = _document(cover, plan, articles, styles, marks, headings, figures, "\n".join(body), where)
+    html = _document(
+        cover, plan, articles, styles, marks, headings, figures, "\n".join(body), where
+    )
     return OnePage(html, tuple(headings))
 
 

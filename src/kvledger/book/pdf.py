@@ -352,9 +352,7 @@ def page_numbers(pdf: bytes) -> dict[str, int]:
 
     with pikepdf.open(io.BytesIO(pdf)) as document:
         number = {page.obj.objgen: index for index, page in enumerate(document.pages, start=1)}
-        return {
-            name: number[target[0].objgen] for name, target in _destinations(document).items()
-        }
+        return {name: number[target[0].objgen] for name, target in _destinations(document).items()}
 
 
 def _destinations(document: Any) -> dict[str, Any]:

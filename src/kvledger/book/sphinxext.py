@@ -56,6 +56,7 @@ PARTS = (
     "kvledger.book.pages.mathematics",
     "kvledger.book.pages.tidying",
     "kvledger.book.pages.stamps",
+    "kvledger.book.pages.checktable",
     "kvledger.book.explorer",
 )
 
