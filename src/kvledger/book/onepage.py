@@ -14,12 +14,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from bs4 import BeautifulSoup, Tag
 
+from kvledger.book.printing import FORMULA
+from kvledger.book.spoken import spoken
 from kvledger.errors import LedgerError
 
 __all__ = ["Chapter", "Cover", "Heading", "OnePage", "assemble", "book_plan"]
@@ -35,8 +36,9 @@ LEFT_OUT: Mapping[str, str] = {
 }
 #: What only a screen has a use for.
 SCREEN_ONLY = (
-    "script, style, link, button, form, template, .headerlink, .only-dark, .kv-downloads, "
-    ".kv-legend, .kv-stamp, .kv-tools, .kv-pdf, .toctree-wrapper, .screen-only"
+    "script, style, link, button, form, template, .headerlink, .only-dark, .kv-line, "
+    ".kv-downloads, .kv-card, .kv-legend, .kv-checked, .kv-stamp, .kv-pdf, .kv-unseen, "
+    ".toctree-wrapper"
 )
 #: Attributes that only a mouse, a keyboard or a screen reader's live page has a use for.
 SCREEN_ATTRIBUTES = ("tabindex", "title", "loading", "download", "aria-describedby", "accesskey")
@@ -44,6 +46,10 @@ SCREEN_ATTRIBUTES = ("tabindex", "title", "loading", "download", "aria-described
 ID_ATTRIBUTES = ("for", "headers", "aria-labelledby", "aria-controls", "aria-details", "aria-owns")
 #: Link texts that say where they lead, so that paper need not repeat it.
 SAYS_WHERE = re.compile(r"^(arXiv|doi|ISBN):", re.IGNORECASE)
+
+
+#: Parts, chapters and sections are in the table of contents; the outline has what is below, too.
+CONTENTS_LEVELS = 3
 
 
 class Heading(NamedTuple):
@@ -73,7 +79,7 @@ class Cover:
     version: str
     source_digest: str
     licence: str
-    checked: str | None = None
+    checked: str
     year: str | None = None
 
 
@@ -165,7 +171,7 @@ def _rename(page: str, article: Tag, new: Mapping[tuple[str, str], str]) -> None
 def _relink(
     page: str,
     article: Tag,
-    pages: Mapping[str, Tag],
+    places: Mapping[str, set[str]],
     new: Mapping[tuple[str, str], str],
     base_url: str,
 ) -> None:
@@ -187,13 +193,11 @@ def _relink(
             continue
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page), parts.path))
         target = page if not parts.path else path.removesuffix(".html")
-        if target in pages:
-            place = _stem(target)
-            if parts.fragment and target not in LEFT_OUT:
-                if (target, parts.fragment) not in new:
-                    raise LedgerError(f"{page}.html links to {href!r}, but there is no such place")
-                place = new[target, parts.fragment]
-            link["href"] = f"#{place}"
+        if target in places:
+            if parts.fragment and parts.fragment not in places[target]:
+                raise LedgerError(f"{page}.html links to {href!r}, but there is no such place")
+            # What a page has and paper has not, such as a cell of code, is where its chapter is.
+            link["href"] = "#" + new.get((target, parts.fragment), _stem(target))
         elif base_url and not parts.scheme:
             link["href"] = posixpath.join(base_url, path)
         else:
@@ -221,9 +225,16 @@ def _article(page: str, text: str) -> Tag:
 
 
 def _strip(article: Tag) -> None:
-    """Leave out what only a screen has a use for."""
+    """Leave out what only a screen has a use for, and put words where it had none."""
+    for line in article.select(".kv-table ~ .kv-line, .kv-table .kv-line"):
+        line.insert_before(*_table_id(line))
     for tag in article.select(SCREEN_ONLY):
         tag.decompose()
+    for number in article.select("a.kv-number"):
+        number.name = "span"
+        number.attrs = {key: number[key] for key in ("id", "class") if key in number.attrs}
+    for formula in article.find_all("math"):
+        formula["role"], formula["aria-label"] = "img", FORMULA + spoken(formula)
     for cell in article.select("div.cell"):
         _strip_cell(cell)
     for details in article.find_all("details"):
@@ -238,6 +249,16 @@ def _strip(article: Tag) -> None:
                 del tag[attribute]
         if tag.name == "img":
             tag.attrs.pop("style", None)
+
+
+def _table_id(line: Tag) -> list[Tag]:
+    """Return the line that lets a printed table be cited: a figure has its own within it."""
+    name, digest = line.select_one(".kv-downloads code"), line.select_one(".kv-digest")
+    if name is None or digest is None:
+        return []
+    shown = Tag(name="p", attrs={"class": "kvp-id"})
+    shown.string = f"{name.get_text()} · data {digest.get_text()[:8]}"
+    return [shown]
 
 
 def _strip_cell(cell: Tag) -> None:
@@ -277,13 +298,11 @@ def _opening(article: Tag, page: str) -> Tag:
 def _headings(article: Tag, chapter: Chapter) -> Iterator[Heading]:
     for tag in article.find_all(re.compile(r"^h[1-6]$")):
         level = int(tag.name[1])
-        if level > chapter.level + 1:
-            continue
         if level == chapter.level:
             target = _stem(chapter.name)
         else:
-            holder = tag.find_parent("section")
-            target = str(holder["id"]) if isinstance(holder, Tag) and holder.get("id") else ""
+            holder = tag if tag.get("id") else tag.find_parent(id=True)
+            target = str(holder["id"]) if isinstance(holder, Tag) else _stem(chapter.name)
         yield Heading(level, " ".join(tag.get_text().split()), target)
 
 
@@ -327,16 +346,19 @@ def assemble(
     Examples
     --------
     >>> text = '<article><section id="a"><h1>Slots</h1><p>See <a href="#a">it</a>.</p></section>'
-    >>> cover = Cover("Book", "A", "en", "1", "0" * 64, "CC BY 4.0")
+    >>> cover = Cover("Book", "A", "en", "1", "0" * 64, "CC BY 4.0", "Never.")
     >>> one = assemble({"start": text + "</article>"}, [Chapter("start", 1, None)], cover,
     ...                styles=[], marks={})
     >>> one.headings
     (Heading(level=1, text='Slots', target='start'),)
+    >>> 'See <a href="#a">it</a>' in one.html
+    True
     """
     missing = [chapter.name for chapter in plan if chapter.name not in pages]
     if missing:
         raise LedgerError(f"no page {', '.join(missing)}; the table of contents lists it")
     articles = {chapter.name: _article(chapter.name, pages[chapter.name]) for chapter in plan}
+    places = {name: {str(tag["id"]) for tag in _ids(tree)} for name, tree in articles.items()}
     for name, article in articles.items():
         _strip(article)
         if name in LEFT_OUT:
@@ -347,7 +369,7 @@ def assemble(
     for chapter in plan:
         article = articles[chapter.name]
         _rename(chapter.name, article, new)
-        _relink(chapter.name, article, articles, new, base_url)
+        _relink(chapter.name, article, places, new, base_url)
         _shift_headings(article, chapter.level - 1)
         begins = chapter.part if chapter.part != part else None
         if begins:
@@ -413,7 +435,7 @@ def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: st
         f'<span class="kvp-entry">{escape(line.text)}</span>'
         f'<span class="kvp-leaf">{page_of.get(line.target, "")}</span></a></li>'
         for line in headings
-        if line.target
+        if line.level <= CONTENTS_LEVELS
     ]
     items = "\n".join(lines)
     name = label.lower().replace(" ", "-")
@@ -429,7 +451,6 @@ def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
         f"{cover.author}{year}. {cover.title}. Version {cover.version}, "
         f"source digest {cover.source_digest[:8]}."
     )
-    checked = cover.checked or "This build has no record of a check of its numbers."
     legend = "; ".join(f"{sign}: {escape(meaning)}" for sign, meaning in marks.items())
     left = (
         "Code that draws a figure or fills a table is not printed, nor are pages that need a "
@@ -438,7 +459,7 @@ def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
     )
     facts = [
         ("Version", f"{cover.version}, source digest {cover.source_digest[:8]}"),
-        ("Checked", checked),
+        ("Checked", cover.checked),
         ("How to cite", f"{cite} For one figure, add its id and the data digest at its foot."),
         ("Licence", cover.licence),
         ("Not printed", left),
