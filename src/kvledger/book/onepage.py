@@ -51,6 +51,9 @@ SAYS_WHERE = re.compile(r"^(arXiv|doi|ISBN):", re.IGNORECASE)
 #: Parts, chapters and sections are in the table of contents; the outline has what is below, too.
 CONTENTS_LEVELS = 3
 
+LONG_NAME = re.compile(r"[\w./#-]{12,}")
+JOINT = re.compile(r"(?<=[a-z0-9][._/])(?=[a-zA-Z_]\w)|(?<=[a-zA-Z0-9]_)(?=[0-9a-z])")
+
 
 class Heading(NamedTuple):
     """One line of the table of contents, and of the PDF's outline."""
@@ -163,7 +166,7 @@ def _rename(page: str, article: Tag, new: Mapping[tuple[str, str], str]) -> None
     for tag in list(_ids(article)):
         tag["id"] = new[page, str(tag["id"])]
     for attribute in ID_ATTRIBUTES:
-        for tag in article.find_all(attrs={attribute: True}):
+        for tag in article.select(f"[{attribute}]"):
             names = str(tag[attribute]).split()
             tag[attribute] = " ".join(new.get((page, name), name) for name in names)
 
@@ -243,12 +246,23 @@ def _strip(article: Tag) -> None:
         details.name = "div"
     for box in article.select(".kv-scroll"):
         box.attrs = {"class": "kv-scroll"}
+    for cell in article.select("td:not(.kv-num), th:not(.kv-num)"):
+        _let_break(cell)
     for tag in article.find_all(True):
         for attribute in SCREEN_ATTRIBUTES:
             if attribute in tag.attrs:
                 del tag[attribute]
         if tag.name == "img":
             tag.attrs.pop("style", None)
+
+
+def _let_break(cell: Tag) -> None:
+    """Let long names in a table break at their own joints, so that wide tables fit their page."""
+    for text in list(cell.find_all(string=LONG_NAME)):
+        pieces = JOINT.sub("\0", str(text)).split("\0")
+        for piece in pieces[:-1]:
+            text.insert_before(piece, Tag(name="wbr", can_be_empty_element=True))
+        text.replace_with(pieces[-1])
 
 
 def _table_id(line: Tag) -> list[Tag]:
@@ -364,7 +378,9 @@ def assemble(
         if name in LEFT_OUT:
             articles[name] = _opening(article, name)
     new = _new_ids(articles)
-    body, headings, figures = [], [], []
+    body: list[str] = []
+    headings: list[Heading] = []
+    figures: list[Heading] = []
     part = None
     for chapter in plan:
         article = articles[chapter.name]
