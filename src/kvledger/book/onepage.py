@@ -416,7 +416,8 @@ def _css_name(stem: str) -> str:
 
 
 def _css_text(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + escaped.replace("<", "\\3c ") + '"'
 
 
 def _figures(article: Tag) -> Iterator[Heading]:

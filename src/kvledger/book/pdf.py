@@ -215,7 +215,7 @@ def _all_checked(held: Mapping[str, Check]) -> str:
     oldest = min(held.values(), key=lambda check: check.date)
     commit = re.sub("<[^>]*>", "", commit_words(oldest))
     return (
-        f"{total} were run again and compared, the last of them on {oldest.date.isoformat()}, "
+        f"{total} were run again and compared, the longest ago on {oldest.date.isoformat()}, "
         f"{commit}, with Python {oldest.versions['python']}, "
         f"data digest {oldest.data_digest[:8]}."
     )
