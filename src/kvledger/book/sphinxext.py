@@ -616,6 +616,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Add the extension to a Sphinx application."""
     app.setup_extension("myst_nb")
     app.setup_extension("kvledger.book.explorer")
+    app.setup_extension("kvledger.book.changelog")
     app.add_domain(NumberDomain, override=True)
     app.add_post_transform(NumbersOfOtherPages)
     app.add_transform(CitableFigures)
