@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kvledger.book.catalogue import Catalogue, Entry, number_digest
-from kvledger.book.editions import Edition, Shown
+from kvledger.book.editions import Edition, Printed
 
 SOURCES = "5" * 64
 
@@ -43,7 +43,7 @@ def figure(id: str, data: str = "1,2", **fields: Any) -> Entry:
 def book(*entries: Entry, version: str = "0.2.0", name: str = "now", **shown: Any) -> Edition:
     catalogue = Catalogue(version, SOURCES, {entry.id: entry for entry in entries})
     rows, early = shown.get("table_rows", {}), shown.get("early", ())
-    return Edition(name, catalogue, Shown(rows, frozenset(early)))
+    return Edition(name, catalogue, Printed(rows, frozenset(early)))
 
 
 # ---------------------------------------------------------------- random ones

@@ -61,7 +61,7 @@ def test_a_revision_is_read_and_nothing_is_checked_out(checkout: Path) -> None:
     assert list(old.catalogue.entries) == ["a.b", "tab-a"]
     assert list(new.catalogue.entries) == ["a.b", "tab-a", "a.c"]
     assert new.catalogue.entries["a.c"].page == "chapters/second"
-    assert (old.shown.early, new.shown.early) == ({"a.b", "tab-a"}, frozenset())
+    assert (old.printed.early, new.printed.early) == ({"a.b", "tab-a"}, frozenset())
     assert old.name == f"0.1.0 at {git(checkout, 'rev-parse', 'early')[:7]}"
     changes = compare(old, new)
     assert changes.changed == ()
@@ -186,7 +186,7 @@ def test_a_snapshot_reads_back_whole(checkout: Path, tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     path.write_bytes(snapshot(made))
     found = edition(str(path))
-    assert (found.catalogue, found.shown) == (made.catalogue, made.shown)
+    assert (found.catalogue, found.printed) == (made.catalogue, made.printed)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_captions_of_tables_do_not_count(checkout: Path) -> None:
     old = revision("early", checkout)
     reworded = notebook(glued("a.b", "9"), shown_table("tab-a", "1  2", "Held by them all."))
     write_checkout(checkout, {"first": reworded})
-    assert this_book(checkout).shown.table_rows["tab-a"] == sha256("1  2")
+    assert this_book(checkout).printed.table_rows["tab-a"] == sha256("1  2")
     assert compare(old, this_book(checkout)).changed == ()
     other = notebook(glued("a.b", "9"), shown_table("tab-a", "1  3"))
     write_checkout(checkout, {"first": other})

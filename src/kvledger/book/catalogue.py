@@ -26,7 +26,10 @@ __all__ = [
     "FILES",
     "Catalogue",
     "Entry",
+    "Shown",
     "catalogue_of",
+    "entry_json",
+    "identity",
     "number_digest",
     "permalink",
     "read_catalogue",
@@ -180,7 +183,7 @@ def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: s
         For an output that does not say its kind, a caption with a number that no page shows, or
         an id that is shown twice with different contents; the message names page and cell.
     """
-    shown = {page: list(_shown(page, notebook)) for page, notebook in notebooks.items()}
+    shown = {page: list(_outputs(page, notebook)) for page, notebook in notebooks.items()}
     texts = {
         page: {each.id: each.text for each in found if each.what == "number"}
         for page, found in shown.items()
@@ -200,7 +203,7 @@ def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: s
     return Catalogue(version, source_digest, MappingProxyType(entries))
 
 
-class _Shown(NamedTuple):
+class _Output(NamedTuple):
     """One output, before its caption is filled in."""
 
     id: str
@@ -212,11 +215,11 @@ class _Shown(NamedTuple):
     early_digest: str
 
 
-def _shown(page: str, notebook: Any) -> Iterator[_Shown]:
+def _outputs(page: str, notebook: Any) -> Iterator[_Output]:
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
-            found = _identity(data, output.get("metadata", {}))
+            found = identity(data, output.get("metadata", {}))
             if found is None:
                 continue
             id, what, early_digest = found
@@ -234,26 +237,47 @@ def _shown(page: str, notebook: Any) -> Iterator[_Shown]:
                 caption = text = str(about.get("caption") or KIND_LINE.sub("", first))
             else:
                 text = str(about.get("title") or "")
-            yield _Shown(id, what, str(cell.get("id")), text, about, caption, early_digest)
+            yield _Output(id, what, str(cell.get("id")), text, about, caption, early_digest)
 
 
-def _identity(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[str, What, str] | None:
-    """Return what an output shows and what an early one has for a digest; None for others."""
+class Shown(NamedTuple):
+    """What one output shows, and what an early version of it has for a digest."""
+
+    id: str
+    what: What
+    early_digest: str
+
+
+def identity(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> Shown | None:
+    """Tell which number, figure or table an output shows; None for any other.
+
+    Parameters
+    ----------
+    data, metadata : mapping
+        Of the output, as in a notebook's file.
+
+    Examples
+    --------
+    >>> identity({"image/png": "...", "text/plain": "fig-a · data 0123abcd"}, {})
+    Shown(id='fig-a', what='figure', early_digest='0123abcd')
+    >>> identity({"text/plain": "38"}, {}) is None
+    True
+    """
     plain = _joined(data.get("text/plain", "")).strip()
     if RECORD in data:
         name = metadata.get("scrapbook", {}).get("name")
-        return (str(name), "number", "") if name else None
+        return Shown(str(name), "number", "") if name else None
     figure = FIGURE_TEXT.fullmatch(plain)
     if figure is not None and any(kind.startswith("image/") for kind in data):
-        return figure["id"], "figure", figure["digest"]
+        return Shown(figure["id"], "figure", figure["digest"])
     table = TABLE_HTML.match(_joined(data.get("text/html", "")))
     if table is None:
         return None
-    return table["id"], "table", hashlib.sha256(plain.encode()).hexdigest()
+    return Shown(table["id"], "table", hashlib.sha256(plain.encode()).hexdigest())
 
 
 def _entry(
-    each: _Shown,
+    each: _Output,
     page: str,
     texts: Mapping[str, Mapping[str, str]],
     made_by: tuple[str, ...],

@@ -26,7 +26,7 @@ from sphinx.util.docutils import SphinxDirective
 from kvledger.book.catalogue import read_catalogue
 from kvledger.book.changes import Changes, compare, markdown
 from kvledger.book.contents import page_files
-from kvledger.book.editions import Edition, read_release, release_names, what_shows
+from kvledger.book.editions import Edition, read_release, release_names, what_prints
 from kvledger.errors import LedgerError
 
 LOGGER = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def present_book(root: Path) -> Edition:
         for path in page_files(root)
         if path.suffix == ".ipynb"
     ]
-    return Edition(f"{catalogue.version}, this book", catalogue, what_shows(notebooks))
+    return Edition(f"{catalogue.version}, this book", catalogue, what_prints(notebooks))
 
 
 def pages_of(env: BuildEnvironment) -> set[str]:

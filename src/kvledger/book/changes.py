@@ -127,7 +127,7 @@ def _is_in(entry: Entry, entries: Mapping[str, Entry]) -> bool:
 
 def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple[bool | None, bool]:
     """Tell whether the content is the same (None: nobody knows), and whether all of it was seen."""
-    early = one.id in old.shown.early or other.id in new.shown.early
+    early = one.id in old.printed.early or other.id in new.printed.early
     if one.what == "number":
         if early:
             return one.text == other.text, False
@@ -136,7 +136,7 @@ def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple
         # Early notebooks print the first digits of a figure's digest: enough to tell data apart.
         length = min(len(one.digest), len(other.digest))
         return one.digest[:length] == other.digest[:length], True
-    rows = old.shown.table_rows.get(one.id), new.shown.table_rows.get(other.id)
+    rows = old.printed.table_rows.get(one.id), new.printed.table_rows.get(other.id)
     return (None, True) if None in rows else (rows[0] == rows[1], False)
 
 

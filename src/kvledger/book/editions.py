@@ -8,24 +8,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvledger import datafiles
-from kvledger.book.catalogue import RECORD, TABLE_HTML, Catalogue, read_catalogue, stored_catalogue
+from kvledger.book.catalogue import Catalogue, identity, read_catalogue, stored_catalogue
 from kvledger.book.contents import page_files
 from kvledger.errors import LedgerError
 from kvledger.lengths import shown
 
 __all__ = [
     "Edition",
-    "Shown",
+    "Printed",
     "edition",
     "read_release",
     "release_names",
     "this_book",
-    "what_shows",
+    "what_prints",
 ]
 
 ACCEPTED = (
@@ -35,7 +35,7 @@ ACCEPTED = (
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){1,3}")
 
 
-class Shown(NamedTuple):
+class Printed(NamedTuple):
     """What notebooks say besides their catalogue.
 
     Attributes
@@ -54,12 +54,12 @@ class Shown(NamedTuple):
 class Edition(NamedTuple):
     """The book at one time: what to call it, its catalogue, and what its notebooks say besides.
 
-    Without notebooks at hand, ``shown`` is empty.
+    Without notebooks at hand, ``printed`` is empty.
     """
 
     name: str
     catalogue: Catalogue
-    shown: Shown = Shown({}, frozenset())
+    printed: Printed = Printed({}, frozenset())
 
 
 # ---------------------------------------------------------------- finding one
@@ -128,27 +128,26 @@ def this_book(root: Path, name: str | None = None) -> Edition:
         for path in page_files(root)
         if path.suffix == ".ipynb"
     ]
-    return Edition(name or f"{catalogue.version} here", catalogue, what_shows(notebooks))
+    return Edition(name or f"{catalogue.version} here", catalogue, what_prints(notebooks))
 
 
-def what_shows(notebooks: list[Any]) -> Shown:
+def what_prints(notebooks: Iterable[Any]) -> Printed:
     """Read from notebooks' outputs what is not in their catalogue."""
     rows, early = {}, set()
     for notebook in notebooks:
         for cell in notebook["cells"]:
             for output in cell.get("outputs", ()):
                 data, metadata = output.get("data", {}), output.get("metadata", {})
-                about = metadata.get("kvledger") or {}
-                if RECORD in data and "value" not in about:
-                    early.add(str(metadata.get("scrapbook", {}).get("name")))
-                table = TABLE_HTML.match("".join(data.get("text/html", "")))
-                if table is None:
+                found = identity(data, metadata)
+                if found is None or found.what == "figure":
                     continue
-                _, _, printed = "".join(data.get("text/plain", "")).partition("\n\n")
-                rows[table["id"]] = hashlib.sha256(printed.encode()).hexdigest()
-                if "digest" not in about:
-                    early.add(table["id"])
-    return Shown(rows, frozenset(early))
+                about = metadata.get("kvledger") or {}
+                if ("value" if found.what == "number" else "digest") not in about:
+                    early.add(found.id)
+                if found.what == "table":
+                    _, _, printed = "".join(data.get("text/plain", "")).partition("\n\n")
+                    rows[found.id] = hashlib.sha256(printed.encode()).hexdigest()
+    return Printed(rows, frozenset(early))
 
 
 # ---------------------------------------------------------------- releases
@@ -197,4 +196,4 @@ def _from_file(path: Path, name: str) -> Edition:
         raise LedgerError(f"{path}, table_rows; accepted: a digest for each table")
     if not isinstance(early, list) or not all(isinstance(id, str) for id in early):
         raise LedgerError(f"{path}, early; accepted: a list of ids")
-    return Edition(name, catalogue, Shown(rows, frozenset(early)))
+    return Edition(name, catalogue, Printed(rows, frozenset(early)))

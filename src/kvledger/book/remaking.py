@@ -14,11 +14,13 @@ import shutil
 import signal
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvledger.book.catalogue import Entry
+from kvledger.book.catalogue import Catalogue, Entry
 from kvledger.errors import LedgerError
 from kvledger.writing import check_folder
 
@@ -35,7 +37,7 @@ class Remade(NamedTuple):
     digest: str
 
 
-def remake(entry: Entry, root: Path, out: Path) -> Remade:
+def remake(entry: Entry, root: Path, out: Path, base_url: str = "") -> Remade:
     """Make a figure or a table again.
 
     Parameters
@@ -46,6 +48,8 @@ def remake(entry: Entry, root: Path, out: Path) -> Remade:
         The checkout whose chapter, code and data make it.
     out : Path
         The folder to make, with the files of the figure or table. It must not exist.
+    base_url : str
+        Public address of the book, for the citation, if it has one.
 
     Raises
     ------
@@ -63,15 +67,28 @@ def remake(entry: Entry, root: Path, out: Path) -> Remade:
         figures.mkdir()
         _run(notebook, entry, root, work, figures)
         folder = figures if entry.what == "figure" else work / "tables"
-        made = sorted(folder.glob(f"{entry.id}.*")) if folder.is_dir() else []
-        stamp = folder / f"{entry.id}.json"
-        if stamp not in made:
+        saved = folder / f"{entry.id}.json"
+        if not saved.is_file():
             raise LedgerError(
-                f"{entry.page}, cell {entry.cell}: ran, but saved no {stamp.name}; accepted: a "
+                f"{entry.page}, cell {entry.cell}: ran, but saved no {saved.name}; accepted: a "
                 f"cell that calls {entry.what}({entry.id!r}, ...)"
             )
-        digest = str(json.loads(stamp.read_text(encoding="utf-8"))["data_sha256"])
-        return Remade(_leave(made, out), digest)
+        digest = _complete(entry, json.loads(saved.read_text(encoding="utf-8")), work, base_url)
+        return Remade(_leave(sorted(folder.glob(f"{entry.id}.*")), out), digest)
+
+
+def _complete(entry: Entry, saved: Mapping[str, Any], work: Path, base_url: str) -> str:
+    """Give the files their citation and stamps, as a build does; return the digest of the data."""
+    from kvledger.book.publishing import publish
+
+    digest = str(saved["digest"])
+    title = str(saved["title"]) if entry.what == "figure" else entry.text
+    # A caption says the numbers of the old data.
+    caption = entry.caption if digest.startswith(entry.digest) else None
+    made = replace(entry, digest=digest, text=title, caption=caption)
+    about = str(saved["version"]), str(saved["source_digest"])
+    publish(Catalogue(*about, {made.id: made}), work, base_url)
+    return digest
 
 
 def _leave(made: list[Path], out: Path) -> list[Path]:
@@ -124,7 +141,8 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
         from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
         from tqdm import tqdm
 
-        from kvledger.book.build import BuildError, Place, prepare_kernels
+        from kvledger.book.place import BuildError, Place
+        from kvledger.book.running import prepare_kernels
     except ImportError as error:
         raise LedgerError(f"{error.name} is not installed; {_EXTRA}") from error
     try:

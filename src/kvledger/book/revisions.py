@@ -21,7 +21,7 @@ from typing import Any
 from kvledger import datafiles
 from kvledger.book.catalogue import catalogue_of, to_json
 from kvledger.book.contents import TABLE_OF_CONTENTS, toc_pages
-from kvledger.book.editions import ACCEPTED, Edition, what_shows
+from kvledger.book.editions import ACCEPTED, Edition, what_prints
 from kvledger.errors import LedgerError
 from kvledger.lengths import shown
 from kvledger.writing import write_whole
@@ -69,7 +69,7 @@ def revision(text: str, root: Path) -> Edition:
     }
     digest = digest_of_sources(dict(zip(sources, read[len(pages) :], strict=True)))
     catalogue = catalogue_of(notebooks, version=version, source_digest=digest)
-    return Edition(f"{version} at {commit[:7]}", catalogue, what_shows(list(notebooks.values())))
+    return Edition(f"{version} at {commit[:7]}", catalogue, what_prints(notebooks.values()))
 
 
 def digest_of_sources(contents: Mapping[str, bytes]) -> str:
@@ -163,8 +163,8 @@ def snapshot(made: Edition) -> bytes:
     """
     kept = {id: replace(entry, made_by=()) for id, entry in made.catalogue.entries.items()}
     document = to_json(replace(made.catalogue, entries=kept)) | {
-        "table_rows": dict(sorted(made.shown.table_rows.items())),
-        "early": sorted(made.shown.early),
+        "table_rows": dict(sorted(made.printed.table_rows.items())),
+        "early": sorted(made.printed.early),
     }
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 

@@ -114,7 +114,7 @@ def _remade(asked: Asked, out: Path) -> Remade:
     if asked.found.root is None:
         raise LedgerError("--again without a checkout; accepted: one, with the chapters and src/")
     signal.signal(signal.SIGTERM, _end)
-    return remake(asked.entry, asked.found.root, out)
+    return remake(asked.entry, asked.found.root, out, asked.found.base_url)
 
 
 def _end(number: int, frame: FrameType | None) -> Never:
