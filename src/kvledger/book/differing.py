@@ -67,7 +67,9 @@ def differing_cells(old: bytes, new: bytes, name: str = "data") -> DataChanges:
 
 def _read(content: bytes, name: str) -> tuple[list[str], list[list[str]]]:
     try:
-        header, *rows = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
+        header, *rows = list(
+            csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+        )
     except (ValueError, csv.Error) as error:
         raise LedgerError(f"{name}: {error}; accepted: CSV with a header") from None
     if len(set(header)) != len(header) or any(len(row) != len(header) for row in rows):

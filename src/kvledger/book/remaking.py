@@ -14,8 +14,9 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,10 +146,6 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
         from kvledger.book.running import prepare_kernels
     except ImportError as error:
         raise LedgerError(f"{error.name} is not installed; {_EXTRA}") from error
-    try:
-        prepare_kernels(Place(root))
-    except BuildError as error:
-        raise LedgerError(str(error)) from None
     at = [0]
 
     def note(cell: Any, cell_index: int) -> None:
@@ -156,7 +153,18 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
         bar.update(cell_index - bar.n)
 
     # Progress is for a terminal only: disable=None asks whether stderr is one.
-    with tqdm(total=len(notebook.cells), desc=entry.page, unit=" cells", disable=None) as bar:
+    with (
+        _as_it_was(),
+        tqdm(total=len(notebook.cells), desc=entry.page, unit=" cells", disable=None) as bar,
+    ):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a _build that is not there, and not needed
+                prepare_kernels(Place(root))
+        except BuildError as error:
+            raise LedgerError(str(error)) from None
+        os.environ["IPYTHONDIR"] = str(work / "ipython")
+        os.environ["KVLEDGER_FIGURES_DIR"] = str(figures)
         client = NotebookClient(
             notebook,
             timeout=CELL_TIMEOUT_S,
@@ -166,15 +174,10 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
             resources={"metadata": {"path": str((root / entry.page).parent)}},
             on_cell_start=note,
         )
-        environment = os.environ | {
-            "IPYTHONDIR": str(work / "ipython"),
-            "KVLEDGER_FIGURES_DIR": str(figures),
-        }
         try:
-            _interruptible(client, environment)
+            _interruptible(client, dict(os.environ))
         except CellExecutionError as error:
-            # The last line of a traceback says what was raised.
-            said = str(error).strip().splitlines()[-1]
+            said = f"{error.ename}: {error.evalue}"
             raise LedgerError(f"{entry.page}, cell {_id(notebook, at[0])}: {said}") from None
         except CellTimeoutError:
             raise LedgerError(
@@ -185,6 +188,17 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
                 f"{entry.page}, cell {_id(notebook, at[0])}: the process that ran it was ended"
             ) from None
         bar.update(len(notebook.cells) - bar.n)
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Give this process its environment back."""
+    kept = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
 
 
 def _id(notebook: Any, index: int) -> str:

@@ -51,7 +51,7 @@ def the_book(folder: str | None) -> Found:
     root = repository_root()
     if folder is not None:
         if not Path(folder).is_dir():
-            raise LedgerError(f"--book is {shown(folder)}; accepted: a built book's folder")
+            raise LedgerError(f"--book {folder}: no such folder; accepted: a built book's folder")
         found = edition(folder)
         if (Path(folder) / "_toc.yml").is_file():
             return Found(found, _address(Path(folder)), Path(folder))
