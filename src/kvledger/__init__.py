@@ -130,7 +130,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "TRACE_NAMES",

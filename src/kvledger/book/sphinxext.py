@@ -58,6 +58,7 @@ PARTS = (
     "kvledger.book.pages.stamps",
     "kvledger.book.pages.checktable",
     "kvledger.book.explorer",
+    "kvledger.book.changelog",
 )
 
 

@@ -45,6 +45,9 @@ COMMANDS: dict[str, Command] = {
         "reporting",
         "kvledger report azure_conv_2023 --model Llama-3.1-8B --kv-memory 60GiB --out report",
     ),
+    "cite": Command("citing", "kvledger cite fig-slack-share --format plain"),
+    "figure": Command("tracing", "kvledger figure fig-slack-share"),
+    "diff": Command("comparing", "kvledger diff 0.1.0 ."),
     "derive": Command("tending", "kvledger derive --raw traces"),
 }
 
