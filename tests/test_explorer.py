@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
-from test_browser import (
+from browser.driver import (
     CHECKS,
     FLAGS,
     MODES,

@@ -34,7 +34,7 @@ import pytest
 from attention_records import made_record, write_made
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
-from test_browser import FLAGS, GRAVE, find_chromium
+from browser.driver import FLAGS, find_chromium
 
 import kvledger as kv
 from kvledger.book import contracts
