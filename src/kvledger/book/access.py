@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -160,7 +161,7 @@ def _name_signs(element: ElementTree.Element) -> None:
 def _join(row: ElementTree.Element) -> None:
     """Put the invisible operator between two neighbours that need one."""
     children = list(row)
-    for left, right in zip(children, children[1:], strict=False):
+    for left, right in pairwise(children):
         after = left
         if _is_narrow_space(right):
             following = children[children.index(right) + 1 :]

@@ -57,6 +57,7 @@ PARTS = (
     "kvledger.book.pages.tidying",
     "kvledger.book.pages.stamps",
     "kvledger.book.explorer",
+    "kvledger.book.access",
 )
 
 
