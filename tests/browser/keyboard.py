@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from browser.driver import Visit
@@ -119,6 +121,7 @@ class Walk(NamedTuple):
     steps: list[Step]
     expected: list[str]
     ended: bool
+    backwards: bool
 
 
 def walk(visit: Visit, key: str = "Tab") -> Walk:
@@ -139,4 +142,176 @@ def walk(visit: Visit, key: str = "Tab") -> Walk:
             break
         steps.append(Step(found["index"], found["name"], found["ring"], found["covered"]))
     names: list[str] = page.evaluate("() => kv.all.map(kv.name)")
-    return Walk(steps, names, ended)
+    return Walk(steps, names, ended, key == "Shift+Tab")
+
+
+# ---------------------------------------------------------------- checks of a walk
+
+#: Contrast that a mark around the focus needs against what it lies on (WCAG 1.4.11).
+LEAST_CONTRAST = 3.0
+
+
+def everything_is_reached(walk: Walk) -> list[str]:
+    """The key reaches each link, button, field and box that scrolls."""
+    reached = {step.index for step in walk.steps}
+    return [f"{name} is not reached" for i, name in enumerate(walk.expected) if i not in reached]
+
+
+def nothing_hidden_is_reached(walk: Walk) -> list[str]:
+    """The focus goes to nothing that is not shown."""
+    return [f"{step.name} is reached and not shown" for step in walk.steps if step.index < 0]
+
+
+def focus_gets_out(walk: Walk) -> list[str]:
+    """The focus comes back to where it began: nothing holds it."""
+    if walk.ended or not walk.steps:
+        return [] if walk.steps or not walk.expected else ["nothing has the focus"]
+    return [f"{walk.steps[-1].name} holds the focus"]
+
+
+def order_is_that_of_the_page(walk: Walk) -> list[str]:
+    """What comes first on the page has the focus first."""
+    found = [step for step in walk.steps if step.index >= 0]
+    sign = -1 if walk.backwards else 1
+    return [
+        f"{after.name} has the focus after {before.name}"
+        for before, after in pairwise(found)
+        if sign * after.index < sign * before.index
+    ]
+
+
+def focus_is_seen(walk: Walk) -> list[str]:
+    """What has the focus looks different, and the difference can be told from its ground."""
+    return [
+        f"{step.name}: its mark has a contrast of {step.ring:.1f}"
+        for step in walk.steps
+        if step.ring < LEAST_CONTRAST
+    ]
+
+
+def focus_is_not_covered(walk: Walk) -> list[str]:
+    """What has the focus lies in the window, and nothing hides all of it (2.4.11)."""
+    return [f"{step.name}: {step.covered}" for step in walk.steps if step.covered]
+
+
+WALK_CHECKS: tuple[Callable[[Walk], list[str]], ...] = (
+    everything_is_reached,
+    nothing_hidden_is_reached,
+    focus_gets_out,
+    order_is_that_of_the_page,
+    focus_is_seen,
+    focus_is_not_covered,
+)
+
+
+# ---------------------------------------------------------------- what opens and closes
+
+#: What slides over a narrow page -> its button, itself, and the key that opens it.
+OVERLAYS = {
+    "list of pages": ("button.primary-toggle", "dialog#pst-primary-sidebar-modal"),
+    "contents of the page": ("button.secondary-toggle", "dialog#pst-secondary-sidebar-modal"),
+    "search": ("button.search-button", "dialog#pst-search-dialog"),
+}
+HAS_FOCUS = "(e) => e.contains(document.activeElement) && e !== document.activeElement"
+
+
+def overlays_open_and_close(visit: Visit) -> list[str]:
+    """A list that slides in opens with Enter, takes the focus, keeps it, and goes with Escape."""
+    wrong = []
+    for name, (button, dialog) in OVERLAYS.items():
+        buttons = visit.page.locator(f"{button}:visible")
+        if not buttons.count():
+            continue  # There is no such list on this page.
+        for key in ("Enter", "Space"):
+            buttons.first.focus()
+            visit.page.keyboard.press(key)
+            box = visit.page.locator(dialog)
+            if not _becomes(visit, dialog, "(e) => e.open"):
+                wrong.append(f"{name}: {key} does not open it")
+                continue
+            for _ in range(3):
+                visit.page.keyboard.press("Tab")
+            if not box.evaluate(
+                "(e) => document.activeElement === document.body || "
+                "e.contains(document.activeElement)"
+            ):
+                wrong.append(f"{name}: the focus leaves it")
+            visit.page.keyboard.press("Escape")
+            if not _becomes(visit, dialog, "(e) => !e.open"):
+                wrong.append(f"{name}: Escape does not close it")
+            elif not buttons.first.evaluate("(e) => e === document.activeElement"):
+                wrong.append(f"{name}: the focus is not back at its button")
+    return wrong
+
+
+def _becomes(visit: Visit, selector: str, condition: str) -> bool:
+    """Tell whether a condition comes true within a second."""
+    box = visit.page.locator(selector)
+    for _ in range(20):
+        if box.evaluate(condition):
+            return True
+        visit.page.wait_for_timeout(50)
+    return False
+
+
+def folds_open(visit: Visit) -> list[str]:
+    """Everything that is folded opens and closes with Enter."""
+    wrong = []
+    for fold in visit.page.locator("article summary:visible").all():
+        states = []
+        for _ in range(2):
+            fold.focus()
+            fold.press("Enter")
+            states.append(fold.evaluate("(e) => e.parentElement.open"))
+        if len(set(states)) == 1:
+            wrong.append(f"{fold.text_content()!r} does not change with Enter")
+    return wrong
+
+
+def menus_open_and_close(visit: Visit) -> list[str]:
+    """A menu opens with Enter, its items are reached, and Escape closes it."""
+    wrong = []
+    for menu in visit.page.locator(".dropdown:visible").all():
+        button = menu.locator("[data-bs-toggle=dropdown]")
+        button.focus()
+        visit.page.keyboard.press("Enter")
+        name = button.get_attribute("aria-label") or button.text_content()
+        if button.get_attribute("aria-expanded") != "true":
+            wrong.append(f"{name}: Enter does not open it")
+            continue
+        items = menu.locator(".dropdown-menu a, .dropdown-menu button")
+        for index in range(items.count()):
+            visit.page.keyboard.press("ArrowDown")
+            if not items.nth(index).evaluate("(e) => e === document.activeElement"):
+                wrong.append(f"{name}: item {index + 1} is not reached")
+        visit.page.keyboard.press("Escape")
+        if button.get_attribute("aria-expanded") != "false":
+            wrong.append(f"{name}: Escape does not close it")
+    return wrong
+
+
+def skip_link_skips(visit: Visit) -> list[str]:
+    """The first press of Tab offers to skip to the main part, and Enter does so."""
+    page = visit.page
+    page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
+    page.keyboard.press("Tab")
+    first = page.evaluate(
+        """() => { const e = document.activeElement, r = e.getBoundingClientRect();
+          return {href: e.getAttribute("href"), seen: r.top >= 0 && r.height > 0}; }"""
+    )
+    if first["href"] != "#main-content":
+        return [f"the first stop leads to {first['href']}"]
+    if not first["seen"]:
+        return ["the first stop is not seen"]
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    inside: bool = page.locator("#main-content").evaluate(HAS_FOCUS)
+    return [] if inside else ["the stop after it is not in the main part"]
+
+
+PRESS_CHECKS: tuple[Callable[[Visit], list[str]], ...] = (
+    overlays_open_and_close,
+    menus_open_and_close,
+    folds_open,
+    skip_link_skips,
+)
