@@ -43,7 +43,8 @@ def words_are_readable(visit: Visit) -> list[str]:
     found: list[str] = visit.page.evaluate(
         f"""(least) => {{ {LIGHTNESS}
           const words = "p, li, td, th, dt, dd, a, span, code, pre, summary, h1, h2, h3, mi, mn";
-          return [...document.querySelectorAll(words)].filter((e) => e.checkVisibility() &&
+          const shown = {{visibilityProperty: true}};
+          return [...document.querySelectorAll(words)].filter((e) => e.checkVisibility(shown) &&
             [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) &&
             // A pixel large: for screen readers.
             e.getBoundingClientRect().width > 1)

@@ -219,7 +219,8 @@ def _write_noscript(app: Sphinx, error: Exception | None) -> None:
 
 
 def _configure(app: Sphinx, config: Config) -> None:
-    cast(Any, config).templates_path.append(str(ASSETS / "templates"))
+    # Before the theme's own, which stand there too.
+    cast(Any, config).templates_path.insert(0, str(ASSETS / "templates"))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
