@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
 
 from browser.driver import Visit
 
@@ -30,17 +31,20 @@ MORE_RULES = [
 ]
 
 
-def axe_finds_nothing(visit: Visit) -> list[str]:
-    """The rules of WCAG 2.2 AA, and some good habits, find nothing, however mild."""
-    # By name, since a rule runs once whether it is asked for by name or by tag.
+def violations(page: Page) -> list[str]:
+    """Return what breaks the rules of WCAG 2.2 AA, or some good habits, however mildly."""
     options = {
         "runOnly": {"type": "tag", "values": RULES},
         "rules": {name: {"enabled": True} for name in MORE_RULES},
         "resultTypes": ["violations"],
     }
-    violations = Axe().run(visit.page, options=options).response["violations"]
     return [
         f"{v['id']} ({v['impact']}): {v['help']}: {node['html'][:200]}"
-        for v in violations
+        for v in Axe().run(page, options=options).response["violations"]
         for node in v["nodes"][:3]
     ]
+
+
+def axe_finds_nothing(visit: Visit) -> list[str]:
+    """Axe finds nothing wrong with a page."""
+    return violations(visit.page)
