@@ -59,6 +59,7 @@ PARTS = (
     "kvledger.book.pages.checktable",
     "kvledger.book.explorer",
     "kvledger.book.changelog",
+    "kvledger.book.access",
 )
 
 
