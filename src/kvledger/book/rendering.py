@@ -1,0 +1,166 @@
+"""Make the pages from executed notebooks, and swap them in whole or not at all."""
+
+# Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
+# mypy: disable-error-code="import-untyped,no-untyped-call"
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvledger.book.place import STAMP, BuildError, Place, chapters, digest_of, input_files
+from kvledger.book.running import Run
+
+REDIRECT = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<meta http-equiv="refresh" content="0; url={page}">
+<link rel="canonical" href="{page}">
+</head>
+<body><main><h1>{title}</h1><p><a href="{page}">Open the book</a></p></main></body>
+</html>
+"""
+
+
+def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
+    """Make the HTML from executed notebooks and swap it in, or raise and change nothing.
+
+    Raises
+    ------
+    BuildError
+        If there was any warning.
+    """
+    from jupyter_book.sphinx import build_sphinx
+
+    from kvledger import __version__
+    from kvledger.datafiles import source_digest
+
+    stage, root = place.stage, place.root
+    # Sphinx sees edits to pages; all else that pages depend on, it may not.
+    others = [
+        path
+        for path in input_files(root)
+        if path.parent != root / "chapters" or path.suffix not in {".ipynb", ".md"}
+    ]
+    names = [path.relative_to(root).as_posix() for path in chapters(root)]
+    state = hashlib.sha256(
+        json.dumps([digest_of(others, root), names, sorted(run.key for run in runs)]).encode()
+    ).hexdigest()
+    state_file = stage / "state"
+    if not state_file.is_file() or state_file.read_text(encoding="utf-8") != state:
+        shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(parents=True, exist_ok=True)
+    # Without it, a build that is broken off starts afresh: half a memory hides warnings.
+    state_file.unlink(missing_ok=True)
+    warnings = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(warnings):
+            result = build_sphinx(
+                str(root),
+                str(stage / "html"),
+                noconfig=True,
+                path_config=str(root / "_config.yml"),
+                confoverrides={
+                    "external_toc_path": (root / "_toc.yml").as_posix(),
+                    "latex_individualpages": False,
+                },
+                doctreedir=str(stage / "doctrees"),
+                warningiserror=True,
+                keep_going=True,
+                quiet=True,
+            )
+        print(readable(warnings.getvalue(), root), end="", file=sys.stderr, flush=True)
+        reports = sorted((stage / "html" / "reports").rglob("*.err.log"))
+        if isinstance(result, BaseException):
+            raise BuildError(f"Sphinx failed: {type(result).__name__}: {result}")
+        if result != 0:
+            raise BuildError("the warnings above are errors")
+        if reports:
+            raise BuildError("\n".join(path.read_text(encoding="utf-8") for path in reports))
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+    first = chapters(root)[0].relative_to(root).with_suffix(".html").as_posix()
+    if first != "index.html":
+        page = REDIRECT.format(title=_title(root), page=first)
+        (stage / "html" / "index.html").write_text(page, encoding="utf-8")
+    record = {
+        "version": __version__,
+        "source_digest": source_digest(),
+        "inputs": inputs,
+        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    (stage / "html" / STAMP).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    state_file.write_text(state, encoding="utf-8")
+    swap_in(stage / "html", place.html)
+
+
+def readable(warnings: str, root: Path) -> str:
+    """Return Sphinx's warnings as a person finds their places.
+
+    MyST-NB counts ten thousand lines a cell; colours are for terminals.
+
+    Parameters
+    ----------
+    warnings : str
+        What Sphinx wrote.
+    root : Path
+        The book's folder, which is left out of paths.
+
+    Examples
+    --------
+    >>> readable("/book/chapters/paging.ipynb:140002: WARNING: ...", Path("/book"))
+    'chapters/paging.ipynb, cell 14, line 1: WARNING: ...'
+    """
+
+    def place(match: re.Match[str]) -> str:
+        cell, line = divmod(int(match[1]), 10_000)
+        return f".ipynb, cell {cell}, line {max(line - 1, 1)}:" if cell else match[0]
+
+    text = re.sub(r"\x1b\[[0-9;]*m", "", warnings).replace(f"{root}{os.sep}", "")
+    return re.sub(r"\.ipynb:(\d+):", place, text)
+
+
+def _title(root: Path) -> str:
+    import yaml
+
+    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8")) or {}
+    return str(config.get("title", "The book"))
+
+
+def swap_in(made: Path, shown: Path) -> None:
+    """Show a copy of `made` at `shown`: all of it, or what was there before.
+
+    The copy is complete before the first of two renames, and what the first one moved away comes
+    back if the second does not happen.
+    """
+    new, old = shown.with_name(shown.name + ".new"), shown.with_name(shown.name + ".old")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(made, new)
+    restore(shown)
+    if shown.exists():
+        shown.rename(old)
+    try:
+        new.rename(shown)
+    except BaseException:
+        restore(shown)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def restore(shown: Path) -> None:
+    """Put back what a swap that was broken off had moved away."""
+    old = shown.with_name(shown.name + ".old")
+    if old.exists() and not shown.exists():
+        old.rename(shown)
+    shutil.rmtree(old, ignore_errors=True)
