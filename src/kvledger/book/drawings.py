@@ -540,7 +540,7 @@ def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
     low, high = (float(frame[column].iloc[0]) for column in ("needed_from", "needed_to"))
     ax.axvspan(low, high, color=INK.faint, alpha=0.25, lw=0)
     ax.annotate(
-        "what a page of this size must cost to be best, over all traces",
+        "what a page must cost, from the least to the most demanding trace",
         (high, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(0, 4),

@@ -193,7 +193,7 @@ def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figu
     top.plot([], [], color=INK.ink, lw=1.2, label="running")
     top.fill_between([], [], color=INK.faint, alpha=0.5, lw=0, label="waiting")
     top.legend(loc="upper right", ncols=2)
-    axes[-1, 0].set_xlabel("seconds")
+    axes[-1, 0].set_xlabel("seconds, by the stated model of a step")
     axes[-1, 0].set_ylim(bottom=0)
     return fig
 

@@ -76,10 +76,10 @@ def loads(strain: pd.DataFrame) -> str:
     Examples
     --------
     >>> loads(pd.DataFrame({"setting": ["evenly", "in bursts"], "preempted": [0, 1534]}))
-    'At one mean load, requests had to leave 0 times (evenly) or 1,534 times (in bursts)'
+    'At one mean load, requests had to leave 0 times (evenly) or 1534 times (in bursts)'
     """
     words = [
-        f"{format_value(int(count), ',d')} times ({name})"
+        f"{format_value(int(count))} times ({name})"
         for name, count in strain[["setting", "preempted"]].itertuples(index=False)
     ]
     return f"At one mean load, requests had to leave {listed(words, 'or')}"

@@ -65,7 +65,7 @@ def tail_slack(frame: pd.DataFrame, *, title: str) -> Figure:
     left.plot(xs, frame["slack_share"].astype(float), color=colour, marker="o")
     left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     left.set_ylim(bottom=0)
-    left.set_ylabel("tail slack in allocated slots")
+    left.set_ylabel("share of the slots held")
     ends = []
     lines: dict[str, tuple[str, dict[str, Any]]] = {
         "mean_slots": ("at the end", {"color": colour, "marker": "o"}),
@@ -82,7 +82,7 @@ def tail_slack(frame: pd.DataFrame, *, title: str) -> Figure:
     right.yaxis.set_minor_locator(NullLocator())
     right.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     right.set_ylabel("mean slots a request")
-    for ax, words in ((left, "Share of what is held"), (right, "Slots a request")):
+    for ax, words in ((left, "Tail slack, as a share"), (right, "Tail slack, in slots a request")):
         _powers(ax, frame["page_size"])
         ax.set_xlabel("page size, slots")
         ax.set_title(words, fontsize=9.5)
