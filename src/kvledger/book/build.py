@@ -3,6 +3,7 @@
     python -m kvledger.book.build book         HTML in _build/html
     python -m kvledger.book.build notebooks    outputs stored in chapters/*.ipynb
     python -m kvledger.book.build list         the notebooks of the book
+    python -m kvledger.book.build linkcheck    ask for every link that leaves the book (network)
     python -m kvledger.book.build clean        remove _build
 
 The results of execution live in ``_build/cache/<digest of code and data>``, so that no result
@@ -21,7 +22,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from kvledger.book.checks import read_checks
 from kvledger.book.contents import toc_entries
+from kvledger.book.dates import source_date
 from kvledger.book.place import (
     BuildError,
     Place,
@@ -34,6 +37,7 @@ from kvledger.book.place import (
 from kvledger.book.rendering import make_pages, restore, swap_in
 from kvledger.book.running import prepare_kernels, prune, run_stale, say
 from kvledger.book.storing import normalise_kernels, store_outputs
+from kvledger.errors import LedgerError
 
 __all__ = [
     "BuildError",
@@ -95,6 +99,18 @@ def list_notebooks(place: Place, jobs: int | None = None) -> None:
             say(path.relative_to(place.root).as_posix())
 
 
+def linkcheck(place: Place, jobs: int | None = None) -> None:
+    """Ask for every address to which a page links; a broken one is a failure."""
+    from kvledger.book.links import check_links
+
+    prepare_kernels(place)
+    run_stale(place, jobs)
+    found = check_links(place.root, place.build / "linkcheck")
+    if found.broken:
+        raise BuildError("\n".join([f"{len(found.broken)} links are broken", *found.broken]))
+    say(f"{found.links} links, none is broken")
+
+
 def clean(place: Place, jobs: int | None = None) -> None:
     """Remove everything that a build made."""
     for path in list(place.build.iterdir()) if place.build.is_dir() else []:
@@ -107,6 +123,7 @@ COMMANDS: dict[str, Callable[[Place, int | None], None]] = {
     "book": book,
     "notebooks": notebooks,
     "list": list_notebooks,
+    "linkcheck": linkcheck,
     "clean": clean,
 }
 
@@ -120,9 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         place = Place(find_root(Path.cwd()))
+        source_date()  # a bad one is an error before anything runs
+        read_checks(place.root)
         with locked(place):
             COMMANDS[options.command](place, options.jobs)
-    except BuildError as error:
+    except (BuildError, LedgerError) as error:
         print(f"\nbuild failed: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

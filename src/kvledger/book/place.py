@@ -3,8 +3,6 @@
 Only the standard library up here: "nothing changed" must be said at once.
 """
 
-# Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
-# mypy: disable-error-code="import-untyped,no-untyped-call"
 from __future__ import annotations
 
 import hashlib

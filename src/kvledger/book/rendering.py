@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -98,7 +97,6 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
         "version": __version__,
         "source_digest": source_digest(),
         "inputs": inputs,
-        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     (stage / "html" / STAMP).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     state_file.write_text(state, encoding="utf-8")
@@ -146,7 +144,8 @@ def swap_in(made: Path, shown: Path) -> None:
     """
     new, old = shown.with_name(shown.name + ".new"), shown.with_name(shown.name + ".old")
     shutil.rmtree(new, ignore_errors=True)
-    shutil.copytree(made, new)
+    # Sphinx's memory of its settings, paths among them, is no page.
+    shutil.copytree(made, new, ignore=shutil.ignore_patterns(".buildinfo*"))
     restore(shown)
     if shown.exists():
         shown.rename(old)

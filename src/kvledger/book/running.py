@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvledger.book.checks import DIGESTS_FILE, notebook_digest
 from kvledger.book.place import BuildError, Place, chapters
 from kvledger.writing import write_whole
 
@@ -274,6 +275,7 @@ def run_stale(place: Place, jobs: int | None = None) -> list[Run]:
     ordered = [runs[path] for path in paths]
     _gather_files(folder, ordered)
     _publish(place.root, folder, ordered)
+    _note_digests(place, folder, ordered)
     _tell_jupyter_cache(folder, ordered)
     return ordered
 
@@ -368,6 +370,15 @@ def _publish(root: Path, folder: Path, runs: Sequence[Run]) -> None:
         publish(made, folder, base_url(root))
     except LedgerError as error:
         raise BuildError(str(error)) from error
+
+
+def _note_digests(place: Place, folder: Path, runs: Sequence[Run]) -> None:
+    """Write down what the pages show, so that each can tell whether just that was checked."""
+    digests = {
+        run.path.relative_to(place.root).with_suffix("").as_posix(): notebook_digest(run.notebook)
+        for run in runs
+    }
+    write_whole(folder / DIGESTS_FILE, (json.dumps(digests, indent=1) + "\n").encode())
 
 
 def prune(folder: Path) -> None:
