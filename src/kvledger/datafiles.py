@@ -75,18 +75,23 @@ def data_file(name: str) -> Path:
 
 
 @cache
-def source_digest() -> str:
+def source_digest(root: Path | None = None) -> str:
     """Return the SHA-256 of all that the book's numbers are computed from.
 
     That is every file under ``src/`` and ``data/`` and ``requirements.txt``, each with its path.
     In an installed package, where these are not laid out so, it is the package folder itself.
+
+    Parameters
+    ----------
+    root : Path, optional
+        Another checkout than the one that this package is part of.
 
     Examples
     --------
     >>> len(source_digest())
     64
     """
-    root = _PACKAGE.parent.parent
+    root = _PACKAGE.parent.parent if root is None else root
     if (root / "requirements.txt").is_file():
         folders, files = [root / "src", root / "data"], [root / "requirements.txt"]
     else:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from kvledger.book.checks import read_checks
+from kvledger.book.contents import toc_entries
 from kvledger.book.dates import source_date
 from kvledger.book.place import (
     BuildError,
@@ -31,7 +32,6 @@ from kvledger.book.place import (
     find_root,
     input_files,
     is_current,
-    toc_entries,
 )
 from kvledger.book.rendering import make_pages, restore, swap_in
 from kvledger.book.running import prepare_kernels, prune, run_stale, say

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 #: Files and folders, below the root, that a page can depend on.
 INPUTS = ("_config.yml", "_toc.yml", "requirements.txt", "chapters", "src", "data")
@@ -114,32 +114,10 @@ def chapters(root: Path) -> list[Path]:
     BuildError
         If a listed file does not exist, or the table of contents cannot be read.
     """
-    import yaml
+    from kvledger.book.contents import page_files
+    from kvledger.errors import LedgerError
 
     try:
-        toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise BuildError(f"_toc.yml cannot be read: {error}") from error
-    if not isinstance(toc, dict) or "root" not in toc:
-        raise BuildError("_toc.yml has no 'root'; accepted: the jb-book format")
-    found = []
-    for name in toc_entries(toc):
-        candidates = [root / f"{name}{end}" for end in (".ipynb", ".md", "")]
-        path = next((p for p in candidates if p.is_file()), None)
-        if path is None:
-            raise BuildError(f"_toc.yml lists {name!r}, but there is no {name}.ipynb or {name}.md")
-        found.append(path)
-    return found
-
-
-def toc_entries(entry: Any) -> Iterator[str]:
-    """Yield every ``root`` and ``file`` of a table of contents, at any depth."""
-    if isinstance(entry, Mapping):
-        for name in ("root", "file"):
-            if name in entry:
-                yield str(entry[name])
-        for value in entry.values():
-            yield from toc_entries(value)
-    elif isinstance(entry, list):
-        for value in entry:
-            yield from toc_entries(value)
+        return page_files(root)
+    except LedgerError as error:
+        raise BuildError(str(error)) from error

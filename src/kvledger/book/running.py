@@ -91,17 +91,16 @@ def stderr_of(notebook: Any) -> str | None:
     return None
 
 
-def figures_in(notebook: Any) -> list[str]:
-    """Return the ids of the figures that a notebook's outputs show."""
-    from kvledger.book.sphinxext import FIGURE_TEXT
+def files_in(notebook: Any) -> list[str]:
+    """Return the files, below a run's folder, that hold what a notebook's outputs show."""
+    from kvledger.book.catalogue import identity
 
     found = []
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            data = output.get("data", {})
-            match = FIGURE_TEXT.match("".join(data.get("text/plain", "")).strip())
-            if match is not None and any(name.startswith("image/") for name in data):
-                found.append(match["id"])
+            shown = identity(output.get("data", {}), output.get("metadata", {}))
+            if shown is not None and shown.what != "number":
+                found.append(f"{shown.what}s/{shown.id}.json")
     return found
 
 
@@ -274,7 +273,8 @@ def run_stale(place: Place, jobs: int | None = None) -> list[Run]:
         lines = [f"{run.path.relative_to(place.root).as_posix()}, {run.error}" for run in failed]
         raise BuildError("\n".join(sorted(lines)))
     ordered = [runs[path] for path in paths]
-    _gather_figures(folder, ordered)
+    _gather_files(folder, ordered)
+    _publish(place.root, folder, ordered)
     _note_digests(place, folder, ordered)
     _tell_jupyter_cache(folder, ordered)
     return ordered
@@ -303,7 +303,7 @@ def kept_run(path: Path, notebook: Any, key: str, folder: Path) -> Run | None:
     if not (kept / "executed.ipynb").is_file():
         return None
     executed = read_notebook(kept / "executed.ipynb")
-    if not all((kept / "figures" / f"{name}.json").is_file() for name in figures_in(executed)):
+    if not all((kept / name).is_file() for name in files_in(executed)):
         return None
     facts = json.loads((kept / "run.json").read_text(encoding="utf-8"))
     theirs = [cell for cell in executed.cells if cell.cell_type == "code"]
@@ -344,14 +344,32 @@ def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
             session.commit()
 
 
-def _gather_figures(folder: Path, runs: Sequence[Run]) -> None:
-    """Bring the figures of these runs together, and no others."""
-    target = folder / "figures"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for run in runs:
-        for path in sorted((folder / "runs" / run.key / "figures").glob("*")):
-            shutil.copyfile(path, target / path.name)
+def _gather_files(folder: Path, runs: Sequence[Run]) -> None:
+    """Bring the figures and tables of these runs together, and no others."""
+    for name in ("figures", "tables"):
+        target = folder / name
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for run in runs:
+            for path in sorted((folder / "runs" / run.key / name).glob("*")):
+                shutil.copyfile(path, target / path.name)
+
+
+def _publish(root: Path, folder: Path, runs: Sequence[Run]) -> None:
+    """List what these runs show, and complete the files of figures and tables."""
+    from kvledger import __version__
+    from kvledger.book.catalogue import catalogue_of
+    from kvledger.book.contents import base_url
+    from kvledger.book.publishing import publish
+    from kvledger.datafiles import source_digest
+    from kvledger.errors import LedgerError
+
+    shown = {run.path.relative_to(root).with_suffix("").as_posix(): run.notebook for run in runs}
+    try:
+        made = catalogue_of(shown, version=__version__, source_digest=source_digest())
+        publish(made, folder, base_url(root))
+    except LedgerError as error:
+        raise BuildError(str(error)) from error
 
 
 def _note_digests(place: Place, folder: Path, runs: Sequence[Run]) -> None:

@@ -1,0 +1,1 @@
+"""The outputs that a chapter may show, one module each."""

@@ -1,0 +1,262 @@
+"""Figures that can be cited: drawn, stamped, and saved with their data."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
+
+from kvledger import datafiles
+from kvledger.book import style
+from kvledger.book.imagestamp import stamped_png, stamped_svg
+from kvledger.book.showing import outputs
+from kvledger.book.showing.folders import figures_folder, json_bytes
+from kvledger.book.showing.frames import csv_bytes, named_columns
+from kvledger.book.showing.outputs import FIGURE_ID, Kind
+from kvledger.errors import LedgerError
+from kvledger.writing import write_whole
+
+__all__ = ["figure"]
+
+NOTEBOOK_DPI = 144
+#: Twice the 96 pixels an inch of a web page.
+DOWNLOAD_DPI = 192
+MIN_ALT = 40
+
+
+def _check_alt(id: str, alt: object) -> str:
+    if not isinstance(alt, str) or len(alt.strip()) < MIN_ALT or not alt.strip().endswith("."):
+        raise LedgerError(
+            f"{id}: alt {alt!r}; accepted: a sentence of at least {MIN_ALT} characters, "
+            "with its full stop"
+        )
+    return " ".join(alt.split())
+
+
+def _drawn_texts(fig: Figure) -> list[Text]:
+    return [
+        text
+        for text in fig.findobj(Text)
+        if isinstance(text, Text) and text.get_visible() and text.get_text().strip()
+    ]
+
+
+def _check_inks(id: str, fig: Figure) -> None:
+    """Words are in ink, faint or on-colour white: anything else would not turn dark."""
+    allowed = {*(c.lower() for c in style.INK["light"]), style.ON_COLOUR}
+    for text in _drawn_texts(fig):
+        colour = to_hex(text.get_color())
+        if colour not in allowed:
+            raise LedgerError(
+                f"{id}: the words {text.get_text()!r} are drawn in {colour}; accepted: "
+                f"style.INK['light'] or style.ON_COLOUR ({', '.join(sorted(allowed))})"
+            )
+
+
+def _check_svg(id: str, svg: str) -> None:
+    """Black is what Matplotlib draws when nobody chose a colour; it has no dark twin."""
+    if re.search(r"(fill|stroke):\s*#000000", svg) or re.search(
+        r'<path d="[^"]*"(?: clip-path="[^"]*")?/>', svg.split("</defs>", 1)[-1]
+    ):
+        raise LedgerError(
+            f"{id}: something is drawn in black; accepted: style.INK['light'], style.PART, "
+            "style.ON_COLOUR (call style.apply() or style.canvas() before drawing)"
+        )
+
+
+def _check_inside(id: str, fig: Figure, footer: Text) -> None:
+    """Nothing is cut off at the edge, and nothing lies on the footer."""
+    renderer = fig.canvas.get_renderer()  # type: ignore[attr-defined]
+    width, height = fig.get_size_inches()
+    box = fig.get_tightbbox(renderer)
+    slack = 0.02
+    over = {
+        "left": -box.x0,
+        "right": box.x1 - width,
+        "bottom": -box.y0,
+        "top": box.y1 - height,
+    }
+    side, most = max(over.items(), key=lambda item: item[1])
+    if most > slack:
+        raise LedgerError(
+            f"{id}: the drawing runs out of the figure by {most:.2f} in at the {side}; "
+            f"accepted: everything within {width:g} x {height:g} in"
+        )
+    mine = footer.get_window_extent(renderer)
+    words = [text for text in fig.findobj(Text, include_self=False) if text.axes is None]
+    for axes in fig.axes:
+        lies = axes.get_tightbbox(renderer)
+        # Ticks beyond the view are never drawn, so ask the axes first what is.
+        if lies is not None and lies.overlaps(mine):
+            words += axes.findobj(Text)
+    for text in words:
+        assert isinstance(text, Text)
+        shown = text is not footer and text.get_visible() and text.get_text().strip()
+        if shown and text.get_window_extent(renderer).overlaps(mine):
+            raise LedgerError(
+                f"{id}: {text.get_text()!r} lies on the footer; leave the lowest "
+                f"{style.FOOTER_IN} in free, or use style.canvas()"
+            )
+
+
+def _title(fig: Figure, alt: str) -> str:
+    if fig.get_suptitle():
+        return " ".join(fig.get_suptitle().split())
+    for axes in fig.axes:
+        for side in ("left", "center", "right"):
+            if axes.get_title(loc=side):
+                return " ".join(axes.get_title(loc=side).split())
+    return re.split(r"(?<=\.)\s", alt)[0].rstrip(".")
+
+
+def _render(fig: Figure, fmt: str, dpi: int, metadata: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    fig.savefig(stream, format=fmt, dpi=dpi, metadata=metadata)
+    return stream.getvalue()
+
+
+def figure(
+    id: str,
+    fig: Figure,
+    data: pd.DataFrame,
+    alt: str,
+    *,
+    kind: Kind = "computed",
+    source: str | None = None,
+) -> None:
+    """Show a figure, save it with its data, and close it.
+
+    Saves ``<id>.svg``, ``<id>.dark.svg``, ``<id>.png``, ``<id>.csv`` and ``<id>.json`` in
+    :func:`~kvledger.book.showing.folders.figures_folder`. Drawings carry a stamp
+    (:mod:`kvledger.book.imagestamp`). The caption and the name stand in the cell's metadata, as
+    ``mystnb.figure``; page, licence and citation, which a cell cannot know, are added when the book
+    is built (:mod:`kvledger.book.publishing`).
+
+    Parameters
+    ----------
+    id : str
+        ``fig-`` and lower-case words joined by hyphens.
+    fig : matplotlib.figure.Figure
+        The light drawing, made after :func:`kvledger.book.style.apply`. The footer is
+        added here.
+    data : DataFrame
+        Every value the figure draws.
+    alt : str
+        A sentence or more that says what the figure shows.
+    kind : {"computed", "cited", "measured"}
+        Where the values come from.
+    source : str, optional
+        Citation or record file.
+
+    Raises
+    ------
+    LedgerError
+        For a malformed id, alt text or frame, words in a colour that has no dark twin, a
+        drawing that runs out of the figure or lies on the footer, or an id shown before
+        with other data.
+    """
+    import matplotlib.pyplot as plt
+
+    import kvledger
+
+    outputs.check_id(id, FIGURE_ID, "figure")
+    outputs.check_kind(id, kind, source)
+    alt = _check_alt(id, alt)
+    if not isinstance(fig, Figure):
+        raise LedgerError(f"{id}: fig is {type(fig).__name__}; accepted: a Matplotlib Figure")
+    rows = named_columns(data, id)
+    version = str(kvledger.__version__)
+    content = csv_bytes(rows, id)
+    full = hashlib.sha256(content).hexdigest()
+    digest = full[:8]
+    try:
+        outputs.once(id, digest)
+        with mpl.rc_context(dict(style.RC)):
+            footer = fig.text(
+                1 - 0.04 / fig.get_figwidth(),
+                0.03 / fig.get_figheight(),
+                f"kvledger {version} · {id} · data {digest}",
+                ha="right",
+                va="bottom",
+                fontsize=style.FOOTER_PT,
+                color=style.INK["light"].faint,
+            )
+            footer.set_in_layout(False)
+            engine = fig.get_layout_engine()
+            if isinstance(engine, ConstrainedLayoutEngine):
+                low = style.FOOTER_IN / fig.get_figheight()
+                engine.set(rect=(0, low, 1, 1 - low))
+            _check_inks(id, fig)
+            small = _render(fig, "png", NOTEBOOK_DPI, {"Software": f"kvledger {version}"})
+            _check_inside(id, fig, footer)
+            large = _render(fig, "png", DOWNLOAD_DPI, {"Software": f"kvledger {version}"})
+            svg = _render(
+                fig,
+                "svg",
+                72,
+                {
+                    "Date": None,
+                    "Creator": f"kvledger {version}",
+                    "Title": id,
+                    "Description": alt,
+                },
+            ).decode()
+        _check_svg(id, svg)
+        title = _title(fig, alt)
+        stamp = {
+            "project": "kvledger",
+            "version": version,
+            "id": id,
+            "title": title,
+            "kind": kind,
+            "data_digest": full,
+        }
+        # What stands in the notebook must not change with every edit of the code.
+        small = stamped_png(small, stamp)
+        stamp["source_digest"] = datafiles.source_digest()
+        about = {
+            "project": "kvledger",
+            "version": version,
+            "id": id,
+            "what": "figure",
+            "kind": kind,
+            "source": source,
+            "title": title,
+            "alt": alt,
+            "digest": full,
+            "data_digest": digest,
+            "data_sha256": full,
+            "source_digest": stamp["source_digest"],
+            "width_in": float(fig.get_figwidth()),
+            "height_in": float(fig.get_figheight()),
+        }
+        folder = figures_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        for end, drawing in (("", svg), (".dark", style.to_dark(svg))):
+            write_whole(folder / f"{id}{end}.svg", stamped_svg(drawing, stamp).encode())
+        write_whole(folder / f"{id}.png", stamped_png(large, stamp))
+        write_whole(folder / f"{id}.csv", content)
+        write_whole(folder / f"{id}.json", json_bytes(about))
+    finally:
+        plt.close(fig)
+    outputs.emit(
+        {"image/png": small, "text/plain": f"{id} · data {digest}"},
+        {
+            "kvledger": {
+                "id": id,
+                "kind": kind,
+                "source": source,
+                "title": title,
+                "alt": alt,
+                "digest": full,
+            }
+        },
+    )
