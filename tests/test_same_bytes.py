@@ -154,13 +154,13 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], 
         noise = amount
         folder = tmp_path / str(amount)
         monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(folder))
-        fig, panels = plt.subplots(3, 1, layout="constrained", figsize=(8, 6))
-        for axes in panels:
-            axes.plot([1, 2, 3], [3, 1, 2], color=style.PART["used"].colour)
         data = pd.DataFrame({"x": [1, 2, 3], "y": [3, 1, 2]})
-        alt = "Three lines in three panels, each falling and then rising."
         with mpl.rc_context():
             style.apply()
+            fig, panels = plt.subplots(3, 1, layout="constrained", figsize=(8, 6))
+            for axes in panels:
+                axes.plot(data["x"], data["y"], color=style.PART["used"].colour)
+            alt = "Three lines in three panels, each falling and then rising."
             figure("fig-noise", fig, data=data, alt=alt)
         return samebytes.tree(folder)
 
