@@ -28,6 +28,7 @@ from kvledger.book.pages.places import figures_folder
 __all__ = [
     "KINDS",
     "ListingDirective",
+    "count",
     "figure_label",
     "kind_text",
     "link",
@@ -136,6 +137,17 @@ def page_href(builder: Any, page: str) -> str:
     if builder.name == "singlehtml":  # all pages are one
         return f"#document-{page}"
     return str(builder.get_relative_uri(builder.current_docname, page))
+
+
+def count(number: int, name: str) -> str:
+    """Return a number of things in words that fit it.
+
+    Examples
+    --------
+    >>> count(1, "figure"), count(36, "figure")
+    ('1 figure', '36 figures')
+    """
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def link(href: str, words: str, **attributes: str) -> str:
