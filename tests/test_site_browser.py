@@ -141,7 +141,7 @@ def test_a_wrong_address_helps(
     book = public if prefix == PREFIX else nowhere
     with served(book, prefix) as origin:
         page, asked = visit(f"{origin}{prefix}{path}", "light")
-        expect(page.locator("h1").first).to_have_text("Page not found")
+        expect(page.locator("article h1")).to_have_text("Page not found")
         assert foreign(asked, origin) == []
         # Every style and script came, from however deep the address was.
         inner = [url.split("?")[0].removeprefix(f"{origin}{prefix}") for url in asked[1:]]
@@ -154,7 +154,7 @@ def test_a_wrong_address_helps(
             assert href.startswith(prefix)
             assert (book.html / href.removeprefix(prefix)).is_file(), href
         page.get_by_label("Id or words").fill("fig-fixture")
-        page.get_by_role("button", name="Search", exact=True).click()
+        page.locator("#page-not-found").get_by_role("button").click()
         first = page.locator("#search-results ul.search > li a").first
         expect(first).to_have_text("fig-fixture")
 
@@ -186,6 +186,17 @@ def test_drawings_of_one_mode_are_loaded(
             page.wait_for_timeout(30)
         page.wait_for_load_state("networkidle")
         assert len([url for url in asked if "/figures/fig-" in url]) == 2 * len(drawn)
+
+
+def test_without_scripts_one_drawing_is_shown(nowhere: Book, browser: Browser) -> None:
+    with served(nowhere) as origin:
+        context = browser.new_context(java_script_enabled=False)
+        for name in ("slots", "figures"):
+            page = context.new_page()
+            page.goto(f"{origin}/chapters/{name}.html")
+            expect(page.locator("article img.only-light").first).to_be_visible()
+            expect(page.locator("article img.only-dark").first).to_be_hidden()
+        context.close()
 
 
 def test_launch_buttons_load_nothing_from_elsewhere(public: Book, visit: Opener) -> None:
