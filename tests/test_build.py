@@ -53,7 +53,7 @@ def fails_and_keeps_pages(book: Book) -> str:
 
 def test_numbers_carry_kind_and_source(made: Book) -> None:
     page = made.page("start")
-    assert '<span class="kv-number kv-computed" title="fixture.answer: computed">4</span>' in page
+    assert 'title="fixture.answer: computed">4</a>' in page
     assert 'title="fixture.cited: cited, Smith 2020">5<sup class="kv-mark">c</sup>' in page
     assert 'title="fixture.measured: measured, data/run.json">7<sup class="kv-mark">m</sup>' in page
     for kind in sphinxext.KINDS:
@@ -63,7 +63,7 @@ def test_numbers_carry_kind_and_source(made: Book) -> None:
 
 
 def test_numbers_of_other_pages_captions_and_tables(made: Book) -> None:
-    shown = 'title="fixture.allocated: computed">40</span>'
+    shown = 'title="fixture.allocated: computed">40</a>'
     assert made.page("notes").count(shown) == 2
     caption = made.page("slots").split("<figcaption>")[1].split("</figcaption>")[0]
     assert shown in caption
@@ -137,9 +137,9 @@ def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
     result = book.build()
     assert result.returncode == 0, result.stdout + result.stderr
     assert sorted(book.runs()) == ["slots", "start"]
-    assert 'title="fixture.answer: computed">5</span>' in book.page("start")
+    assert 'title="fixture.answer: computed">5</a>' in book.page("start")
     for name in ("slots", "notes"):
-        assert 'title="fixture.allocated: computed">43</span>' in book.page(name)
+        assert 'title="fixture.allocated: computed">43</a>' in book.page(name)
         assert ">40</span>" not in book.page(name)
     table = book.page("slots").split('id="tab-fixture"')[1]
     assert '<td class="kv-num">43</td>' in table
@@ -149,7 +149,7 @@ def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
     book.log.unlink()
     book.edit("src/fixture_formula.py", "* page + 1 for n", "* page for n")
     assert book.build().returncode == 0
-    assert 'title="fixture.allocated: computed">40</span>' in book.page("notes")
+    assert 'title="fixture.allocated: computed">40</a>' in book.page("notes")
     assert "4,40" in (book.html / "figures" / "fig-fixture.csv").read_text(encoding="utf-8")
     assert book.runs() == []
 
@@ -160,7 +160,7 @@ def test_edited_cell_runs_that_chapter_only(book: Book) -> None:
     result = book.build()
     assert result.returncode == 0, result.stdout + result.stderr
     assert book.runs() == ["slots"]
-    assert 'title="fixture.allocated: computed">44</span>' in book.page("notes")
+    assert 'title="fixture.allocated: computed">44</a>' in book.page("notes")
 
 
 def test_edited_data_run_everything(book: Book) -> None:

@@ -46,8 +46,13 @@ __all__ = [
 
 #: Each a Sphinx extension of its own.
 PARTS = (
+    "kvledger.book.pages.catalogued",
     "kvledger.book.pages.numbers",
+    "kvledger.book.pages.cells",
+    "kvledger.book.pages.lines",
     "kvledger.book.pages.figures",
+    "kvledger.book.pages.tables",
+    "kvledger.book.pages.cards",
     "kvledger.book.pages.mathematics",
     "kvledger.book.pages.tidying",
     "kvledger.book.pages.stamps",

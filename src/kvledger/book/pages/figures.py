@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
@@ -21,18 +20,14 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from kvledger import __version__
+from kvledger.book.pages.lines import FETCHED, kv_line
+from kvledger.book.pages.links import to_file
 from kvledger.book.pages.places import figures_folder
 
 LOGGER = logging.getLogger(__name__)
 
-#: extension of a figure file -> its name in the line of downloads
-DOWNLOADS: dict[str, str] = {
-    "svg": "SVG",
-    "png": "PNG",
-    "csv": "data (CSV)",
-    "bib": "citation (BibTeX)",
-    "json": "stamp (JSON)",
-}
+#: What a figure can be fetched as.
+DOWNLOADS: tuple[str, ...] = FETCHED["figure"][1]
 FIGURE_FILES = (*(f".{extension}" for extension in DOWNLOADS), ".dark.svg")
 FIGURE_TEXT = re.compile(r"^(?P<id>[\w.-]+) · data (?P<digest>[0-9a-f]{8,64})$")
 #: On a narrow screen a drawing is not made smaller than this share of its drawn width.
@@ -41,10 +36,6 @@ LEAST_SCALE = 0.8
 
 class kv_figure(nodes.General, nodes.Element):  # noqa: N801
     """The two drawings (light and dark) of a figure, in a box that scrolls."""
-
-
-class kv_downloads(nodes.General, nodes.Element):  # noqa: N801
-    """The line below a caption: everything a figure can be fetched as."""
 
 
 class Drawing(NamedTuple):
@@ -158,7 +149,7 @@ class CitableFigures(SphinxTransform):
             picture = kv_figure("", kv_id=figure_id, **drawing._asdict())
             bundle.replace_self(picture)
             frame["classes"].append("kv-figure")
-            frame.append(kv_downloads("", kv_id=figure_id))
+            frame.append(kv_line("", kv_id=figure_id))
 
     @staticmethod
     def _warn(message: str, node: nodes.Node) -> None:
@@ -195,33 +186,23 @@ def _merge_figures(
     )
 
 
-def _figures_url(writer: Any) -> str:
-    # imgpath is how this page reaches _images/, whatever the builder: figures/ lies beside it.
-    return posixpath.join(posixpath.dirname(str(writer.builder.imgpath)), "figures")
-
-
 def _visit_figure(self: Any, node: kv_figure) -> None:
-    url, figure_id = _figures_url(self), node["kv_id"]
+    figure_id = node["kv_id"]
+    url = to_file(self.builder, "figures")
     size = f'width="{node["width"]}" height="{node["height"]}"'
     least = f'style="min-width: {round(node["width"] * LEAST_SCALE)}px"'
+    # A browser does not load a lazy drawing of the other mode, which is not displayed. On a single
+    # page, which is made to be printed, all must be there.
+    when = ' loading="lazy" decoding="async"' if self.builder.name == "html" else ""
     self.body.append(
         f'<div class="kv-scroll" role="region" tabindex="0" aria-label="Drawing {figure_id}">\n'
     )
     for mode, end in (("light", ".svg"), ("dark", ".dark.svg")):
         self.body.append(
             f'<img class="only-{mode}" src="{url}/{figure_id}{end}" alt="{escape(node["alt"])}" '
-            f"{size} {least}>\n"
+            f"{size} {least}{when}>\n"
         )
     self.body.append("</div>\n")
-
-
-def _visit_downloads(self: Any, node: kv_downloads) -> None:
-    url, figure_id = _figures_url(self), node["kv_id"]
-    links = [
-        f'<a href="{url}/{figure_id}.{end}" aria-label="{name} of {figure_id}" download>{name}</a>'
-        for end, name in DOWNLOADS.items()
-    ]
-    self.body.append(f'<p class="kv-downloads"><code>{figure_id}</code>: {" ".join(links)}</p>\n')
 
 
 def _nothing(self: Any, node: nodes.Node) -> None:
@@ -244,7 +225,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Add citable figures to a Sphinx application."""
     app.add_transform(CitableFigures)
     app.add_node(kv_figure, html=(_visit_figure, _nothing))
-    app.add_node(kv_downloads, html=(_visit_downloads, _nothing))
     app.connect("env-purge-doc", _purge_figures)
     app.connect("env-merge-info", _merge_figures)
     app.connect("build-finished", _copy_files, priority=900)

@@ -4,6 +4,7 @@
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import Any, ClassVar, cast
 
@@ -24,6 +25,8 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
 from kvledger import __version__
+from kvledger.book.pages.catalogued import entry_of
+from kvledger.book.pages.links import to_number
 
 LOGGER = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ def _number_node(key: str, output: dict[str, Any]) -> kv_number:
     source = stamp.get("source")
     title = f"{key}: {kind}" + (f", {source}" if source else "")
     node = kv_number(text, text, classes=["kv-number", f"kv-{kind}"])
+    node["kv_id"] = key
     node["kv_kind"] = kind
     node["kv_title"] = title
     return node
@@ -130,14 +134,56 @@ class NumbersOfOtherPages(SphinxPostTransform):
 
 
 def _visit_number(self: Any, node: kv_number) -> None:
-    self.body.append(
-        f'<span class="{" ".join(node["classes"])}" title="{escape(node["kv_title"])}">'
-    )
+    attributes = f'class="{" ".join(node["classes"])}"'
+    if node.get("kv_anchor") and _is_in_place(node):
+        attributes += f' id="{node["kv_anchor"]}"'
+    try:
+        href = _href(self.builder, node)
+    except ValueError as error:
+        LOGGER.warning(str(error), location=node, type="kvledger", subtype="number")
+        href = None
+    if href is not None:
+        attributes += f' href="{escape(href)}" data-number="{node["kv_id"]}"'
+    tag = "span" if href is None else "a"
+    self.body.append(f'<{tag} {attributes} title="{escape(node["kv_title"])}">')
+    self.context.append(tag)
 
 
 def _depart_number(self: Any, node: kv_number) -> None:
-    mark = KINDS[node["kv_kind"]][0]
-    self.body.append(f'<sup class="kv-mark">{mark}</sup></span>' if mark else "</span>")
+    mark, tag = KINDS[node["kv_kind"]][0], self.context.pop()
+    self.body.append(f'<sup class="kv-mark">{mark}</sup></{tag}>' if mark else f"</{tag}>")
+
+
+def _ancestors(node: nodes.Node) -> Iterator[nodes.Element]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _is_in_place(node: nodes.Node) -> bool:
+    """Tell a number on its page from a copy of it, in a table of contents or a page's title."""
+    return any(isinstance(parent, nodes.document) for parent in _ancestors(node)) and not any(
+        isinstance(parent, nodes.reference) for parent in _ancestors(node)
+    )
+
+
+def _href(builder: Any, node: kv_number) -> str | None:
+    """Return where a number leads; nowhere, where it is part of a heading or of another link."""
+    if any(isinstance(parent, (nodes.reference, nodes.title)) for parent in _ancestors(node)):
+        return None
+    return to_number(builder, entry_of(node["kv_id"]))
+
+
+def meaning(kind: str) -> str:
+    """Return what it means that something is of a kind, to begin a line with.
+
+    Examples
+    --------
+    >>> meaning("measured")
+    'Measured, read from a recorded run'
+    """
+    words = KINDS[kind][1]
+    return words[0].upper() + words[1:]
 
 
 def legend(body: str) -> str:
