@@ -387,10 +387,17 @@ def test_pages_say_when_they_were_checked(book: Book) -> None:
     assert f"data digest {rows['chapters/slots'].data_digest[:8]}." in said
     # A page without cells is as old as what it shows.
     assert line_of(book.page("notes")).startswith("1 number of other pages, shown here, was last")
+    # So is one that lists what others show.
+    (book.root / "chapters" / "list.md").write_text("# List\n\n```{kv-numbers}\n```\n")
+    book.edit(
+        "_toc.yml", "- file: chapters/notes", "- file: chapters/notes\n      - file: chapters/list"
+    )
+    assert book.build().returncode == 0
+    assert line_of(book.page("list")).startswith("4 numbers of other pages, shown here, were last")
     # Another formula: what was checked is no longer what is shown.
     book.edit("src/fixture_formula.py", "* page for n", "* page + 1 for n")
     assert book.build().returncode == 0
-    for name in ("start", "slots", "notes"):
+    for name in ("start", "slots", "notes", "list"):
         assert line_of(book.page(name)) == "Not checked since it changed."
     book.edit("src/fixture_formula.py", "* page + 1 for n", "* page for n")
     (book.root / checks.RECORD_FILE).unlink()
