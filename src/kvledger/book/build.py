@@ -110,8 +110,8 @@ def linkcheck(place: Place, jobs: int | None = None) -> None:
     run_stale(place, jobs)
     found = check_links(place.root, place.build / "linkcheck")
     if found.broken:
-        raise BuildError("\n".join([f"{len(found.broken)} links are broken", *found.broken]))
-    say(f"{found.links} links, none is broken")
+        raise BuildError("\n".join([f"broken links: {len(found.broken)}", *found.broken]))
+    say(f"links: {found.links}, none is broken")
 
 
 def clean(place: Place, jobs: int | None = None) -> None:

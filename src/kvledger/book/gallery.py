@@ -23,6 +23,7 @@ from kvledger.book.catalogue import FILES, Catalogue, Entry
 from kvledger.book.checks import made_date
 from kvledger.book.listing import (
     ListingDirective,
+    count,
     figure_label,
     kind_text,
     link,
@@ -106,13 +107,15 @@ def _card(builder: Any, entry: Entry) -> str:
     label = figure_label(builder.env, entry)
     title = f"{label}: {entry.text}" if label else entry.text
     images = ""
+    # A page that is made to be printed must have all its pictures.
+    when = ' loading="lazy" decoding="async"' if builder.name == "html" else ""
     for mode, (_, end) in MODES.items():
         name = f"{entry.id}.{end}"
         width, height = png_size(_thumbnail(entry.id, mode))
         images += (
             f'<img class="only-{mode}" src="{to_file(builder, f"figures/{name}")}" '
-            f'alt="{escape(entry.alt or entry.text)}" width="{width // 2}" height="{height // 2}" '
-            'loading="lazy" decoding="async">'
+            f'alt="{escape(entry.alt or entry.text)}" width="{width // 2}" height="{height // 2}"'
+            f"{when}>"
         )
     # The words beside the picture link to the same place: one stop for the keyboard is enough.
     return (
@@ -168,8 +171,8 @@ def _visit_archive(self: Any, node: kv_archive) -> None:
     sorts = [entry.what for entry in catalogue().entries.values()]
     self.body.append(
         f'<p class="kv-archive">{link(to_file(self.builder, ARCHIVE), ARCHIVE, download="")} '
-        f"({size / 1e6:.1f} MB): all {sorts.count('figure')} figures and {sorts.count('table')} "
-        "tables, every file that is offered below.</p>\n"
+        f"({size / 1e6:.1f} MB): {count(sorts.count('figure'), 'figure')} and "
+        f"{count(sorts.count('table'), 'table')}, every file that is offered below.</p>\n"
     )
 
 
@@ -240,14 +243,15 @@ def _archive(root: Path) -> bytes:
 
 def _finish(app: Sphinx, error: Exception | None) -> None:
     """Put thumbnails and archive into the finished pages."""
-    if error is not None or app.builder is None or app.builder.name != "html":
+    if error is not None or app.builder is None or app.builder.format != "html":
         return
     out = Path(app.outdir)
     for entry in catalogue().entries.values():
         if entry.what == "figure":
             for mode, (_, end) in MODES.items():
                 (out / "figures" / f"{entry.id}.{end}").write_bytes(_thumbnail(entry.id, mode))
-    (out / ARCHIVE).write_bytes(_archive(Path(app.srcdir)))
+    if app.builder.name == "html":
+        (out / ARCHIVE).write_bytes(_archive(Path(app.srcdir)))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -9,17 +9,21 @@ among them. It also keeps an index of named objects with the place of each: the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, cast
 
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.domains import Domain, ObjType
 
 from kvledger.book.pages.catalogued import catalogue
 
 __all__ = ["EntryDomain", "setup"]
 
-#: Sphinx puts objects of this importance first among what a search finds.
-FIRST = 0
+#: Objects that only share a word with what was typed come after the pages that do.
+AFTER_PAGES = 2
+#: Puts first what was typed word for word.
+SCORER = Path(__file__).with_name("search_scorer.js")
 
 
 class EntryDomain(Domain):
@@ -36,7 +40,7 @@ class EntryDomain(Domain):
     def get_objects(self) -> Iterable[tuple[str, str, str, str, str, int]]:
         """Yield each entry as an object: name, name shown, sort, page, anchor, importance."""
         for entry in catalogue().entries.values():
-            yield entry.id, entry.id, entry.what, entry.page, entry.anchor, FIRST
+            yield entry.id, entry.id, entry.what, entry.page, entry.anchor, AFTER_PAGES
 
     def merge_domaindata(self, docnames: Any, otherdata: Any) -> None:
         """Keep nothing: the catalogue is read when it is asked for."""
@@ -46,7 +50,12 @@ class EntryDomain(Domain):
         return []
 
 
+def _configure(app: Sphinx, config: Config) -> None:
+    cast(Any, config).html_search_scorer = str(SCORER)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the domain."""
     app.add_domain(EntryDomain)
+    app.connect("config-inited", _configure)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -24,10 +24,12 @@ from kvledger.book.catalogue import FILES, Catalogue, Entry
 from kvledger.book.pages.catalogued import catalogue
 from kvledger.book.pages.links import to_file
 from kvledger.book.pages.places import figures_folder
+from kvledger.book.pages.stamps import Item, note_shown
 
 __all__ = [
     "KINDS",
     "ListingDirective",
+    "count",
     "figure_label",
     "kind_text",
     "link",
@@ -75,8 +77,12 @@ class ListingDirective(SphinxDirective):
             self.env.note_dependency(str(figures_folder().parent / name))
         made: list[nodes.Node] = []
         for page in catalogue().pages:
-            if not of_page(catalogue(), page, self.what):
+            listed = of_page(catalogue(), page, self.what)
+            if not listed:
                 continue
+            # The line below this page says when all of them were last checked.
+            items = (Item(page, entry.what, entry.id) for entry in listed)
+            note_shown(self.env, self.env.docname, items)
             title = page_title(self.env, page)
             anchor = f"{self.what}s-{posixpath.basename(page).replace('_', '-')}"
             section = nodes.section("", nodes.title(title, title), ids=[anchor])
@@ -136,6 +142,17 @@ def page_href(builder: Any, page: str) -> str:
     if builder.name == "singlehtml":  # all pages are one
         return f"#document-{page}"
     return str(builder.get_relative_uri(builder.current_docname, page))
+
+
+def count(number: int, name: str) -> str:
+    """Return a number of things in words that fit it.
+
+    Examples
+    --------
+    >>> count(1, "figure"), count(36, "figure")
+    ('1 figure', '36 figures')
+    """
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def link(href: str, words: str, **attributes: str) -> str:

@@ -16,6 +16,7 @@ from sphinx.application import Sphinx
 from kvledger.book.catalogue import Entry
 from kvledger.book.listing import (
     ListingDirective,
+    count,
     kind_text,
     link,
     of_page,
@@ -58,8 +59,8 @@ def _visit_numbers(self: Any, node: kv_number_table) -> None:
     head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     self.body.append(
         f'<div class="kv-table kv-numbers" role="region" tabindex="0" '
-        f'aria-label="Numbers of {escape(title)}">\n<table><caption>{len(entries)} '
-        f"number{'s' if len(entries) != 1 else ''} of {link(page_href(self.builder, page), title)}"
+        f'aria-label="Numbers of {escape(title)}">\n<table><caption>'
+        f"{count(len(entries), 'number')} of {link(page_href(self.builder, page), title)}"
         f"</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
     )
     self.body += [_row(self.builder, entry) for entry in entries]

@@ -22,6 +22,7 @@ PARTS = (
     "kvledger.book.numberlist",
     "kvledger.book.idsearch",
     "kvledger.book.addresses",
+    "kvledger.book.onemode",
     "kvledger.book.trimming",
     "kvledger.book.links",
 )
