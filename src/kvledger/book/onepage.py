@@ -463,9 +463,10 @@ def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: st
 
 
 def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
-    year = f" ({cover.year})" if cover.year else ""
+    year = f"({cover.year})" if cover.year else ""
+    who = " ".join(filter(None, (cover.author, year)))
     cite = (
-        f"{cover.author}{year}. {cover.title}. Version {cover.version}, "
+        f"{who}{'. ' if who else ''}{cover.title}. Version {cover.version}, "
         f"source digest {cover.source_digest[:8]}."
     )
     legend = "; ".join(f"{sign}: {escape(meaning)}" for sign, meaning in marks.items())
@@ -481,7 +482,9 @@ def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
         ("Licence", cover.licence),
         ("Not printed", left),
     ]
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in facts)
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in facts if text
+    )
     rows += f"<dt>Numbers</dt><dd>{legend}.</dd>\n" if legend else ""
     return (
         f'<header class="kvp-cover"><p class="kvp-book">{escape(cover.title)}</p>\n'

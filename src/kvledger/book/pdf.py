@@ -145,7 +145,7 @@ def cover_of(config: Mapping[str, Any], moment: dt.datetime | None, checked: str
     sphinx = (config.get("sphinx") or {}).get("config") or {}
     return Cover(
         title=str(config.get("title") or "The book"),
-        author=str(config.get("author") or "its authors"),
+        author=str(config.get("author") or ""),
         language=str(sphinx.get("language") or "en"),
         version=__version__,
         source_digest=source_digest(),
