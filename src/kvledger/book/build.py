@@ -3,6 +3,7 @@
     python -m kvledger.book.build book         HTML in _build/html
     python -m kvledger.book.build notebooks    outputs stored in chapters/*.ipynb
     python -m kvledger.book.build list         the notebooks of the book
+    python -m kvledger.book.build linkcheck    ask for every link that leaves the book (network)
     python -m kvledger.book.build clean        remove _build
 
 The results of execution live in ``_build/cache/<digest of code and data>``, so that no result
@@ -101,6 +102,18 @@ def list_notebooks(place: Place, jobs: int | None = None) -> None:
             say(path.relative_to(place.root).as_posix())
 
 
+def linkcheck(place: Place, jobs: int | None = None) -> None:
+    """Ask for every address to which a page links; a broken one is a failure."""
+    from kvledger.book.links import check_links
+
+    prepare_kernels(place)
+    run_stale(place, jobs)
+    found = check_links(place.root, place.build / "linkcheck")
+    if found.broken:
+        raise BuildError("\n".join([f"{len(found.broken)} links are broken", *found.broken]))
+    say(f"{found.links} links, none is broken")
+
+
 def clean(place: Place, jobs: int | None = None) -> None:
     """Remove everything that a build made."""
     for path in list(place.build.iterdir()) if place.build.is_dir() else []:
@@ -113,6 +126,7 @@ COMMANDS: dict[str, Callable[[Place, int | None], None]] = {
     "book": book,
     "notebooks": notebooks,
     "list": list_notebooks,
+    "linkcheck": linkcheck,
     "clean": clean,
 }
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from kvledger.book.dates import EARLIEST, source_date
 from kvledger.errors import LedgerError
 from kvledger.writing import write_whole
 
@@ -127,7 +128,7 @@ def compared(outputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     --------
     >>> compared([{"output_type": "stream", "name": "stdout", "text": "4"},
     ...           {"output_type": "stream", "name": "stdout", "text": "2\n"}])
-    {'stdout': ['42\\n']}
+    {'stdout': ['42\n']}
     """
     found: dict[str, list[Any]] = {}
     streams: dict[str, list[Any]] = {}
@@ -233,6 +234,32 @@ def read_checks(root: Path) -> dict[str, Check]:
     if not isinstance(rows, dict):
         raise LedgerError(f"{RECORD_FILE}: {type(rows).__name__}; accepted: one row a page")
     return {page: _parse(page, row) for page, row in rows.items()}
+
+
+def made_date(root: Path) -> dt.datetime:
+    """Return the date that a made file bears which must have one, such as an archive or a PDF.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
+
+    Returns
+    -------
+    datetime
+        Of ``SOURCE_DATE_EPOCH``, else the day of the latest check on record, else the first of
+        1980, before which an archive cannot name a day. In UTC.
+
+    Raises
+    ------
+    LedgerError
+        If the variable is no number of seconds, or the record cannot be read.
+    """
+    chosen = source_date()
+    if chosen is not None:
+        return chosen
+    days = [check.date for check in read_checks(root).values()]
+    return max([EARLIEST, *(dt.datetime.combine(day, dt.time(), dt.UTC) for day in days)])
 
 
 def write_checks(root: Path, checks: Mapping[str, Check]) -> None:

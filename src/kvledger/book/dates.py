@@ -9,6 +9,8 @@ import re
 from kvledger.errors import LedgerError
 
 VARIABLE = "SOURCE_DATE_EPOCH"
+#: Of what has no date: the first day that a ZIP archive can name.
+EARLIEST = dt.datetime(1980, 1, 1, tzinfo=dt.UTC)
 #: The last second of the year 9999, beyond which Python has no dates.
 LATEST_EPOCH_S = 253_402_300_799
 

@@ -150,7 +150,8 @@ def swap_in(made: Path, shown: Path) -> None:
     """
     new, old = shown.with_name(shown.name + ".new"), shown.with_name(shown.name + ".old")
     shutil.rmtree(new, ignore_errors=True)
-    shutil.copytree(made, new)
+    # Sphinx's memory of its settings, paths among them, is no page.
+    shutil.copytree(made, new, ignore=shutil.ignore_patterns(".buildinfo*"))
     restore(shown)
     if shown.exists():
         shown.rename(old)

@@ -84,6 +84,11 @@
     return list;
   }
 
+  function named([name, href], position) {
+    const code = element("code", {}, name);
+    return [position ? ", " : "", href ? element("a", { href }, code) : code];
+  }
+
   function numberCard(id) {
     const about = cards.numbers[id];
     const texts = ["BibTeX", "text"].map((name) => {
@@ -99,6 +104,7 @@
         ["Exact value", about.value],
         ["Source", source],
         ["Made in", link(about.page), ", cell ", element("code", {}, about.cell)],
+        ["Made by", ...(about.made_by ?? []).flatMap(named)],
       ])),
       element("p", { class: "kv-actions" }, ...texts.map(([button]) => button),
         about.row && element("a", { href: about.row }, "All numbers")),

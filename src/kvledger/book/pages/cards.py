@@ -18,9 +18,10 @@ from kvledger import __version__
 from kvledger.book import citing
 from kvledger.book.catalogue import Entry
 from kvledger.book.pages.catalogued import catalogue, entry_of
-from kvledger.book.pages.lines import MADE, kv_line
+from kvledger.book.pages.functions import function
+from kvledger.book.pages.lines import kv_line
 from kvledger.book.pages.links import numbers_page, to_cell, to_number, to_source
-from kvledger.book.pages.numbers import kv_number
+from kvledger.book.pages.numbers import kv_number, meaning
 from kvledger.book.pages.terms import definitions, terms_used
 
 #: The first two place the card; they are read-only copies.
@@ -49,11 +50,12 @@ def number_card(builder: Any, entry: Entry) -> dict[str, Any]:
     """Return what the card of a number says."""
     base = str(builder.config.html_baseurl or "")
     card: dict[str, Any] = {
-        "kind": MADE[entry.kind],
+        "kind": meaning(entry.kind),
         "value": exactly(entry),
         "source": to_source(builder, entry.source) if entry.source else None,
         "page": to_cell(builder, entry),
         "cell": entry.cell,
+        "made_by": [function(builder, name)[:2] for name in entry.made_by] or None,
         "row": to_number(builder, entry) if numbers_page(builder.env) else None,
         "text": citing.plain(entry, catalogue(), base),
         "BibTeX": citing.bibtex(entry, catalogue(), base),

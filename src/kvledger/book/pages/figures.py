@@ -191,13 +191,16 @@ def _visit_figure(self: Any, node: kv_figure) -> None:
     url = to_file(self.builder, "figures")
     size = f'width="{node["width"]}" height="{node["height"]}"'
     least = f'style="min-width: {round(node["width"] * LEAST_SCALE)}px"'
+    # A browser does not load a lazy drawing of the other mode, which is not displayed. On a single
+    # page, which is made to be printed, all must be there.
+    when = ' loading="lazy" decoding="async"' if self.builder.name == "html" else ""
     self.body.append(
         f'<div class="kv-scroll" role="region" tabindex="0" aria-label="Drawing {figure_id}">\n'
     )
     for mode, end in (("light", ".svg"), ("dark", ".dark.svg")):
         self.body.append(
             f'<img class="only-{mode}" src="{url}/{figure_id}{end}" alt="{escape(node["alt"])}" '
-            f"{size} {least}>\n"
+            f"{size} {least}{when}>\n"
         )
     self.body.append("</div>\n")
 

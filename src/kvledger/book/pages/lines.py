@@ -18,6 +18,7 @@ from kvledger.book.catalogue import Entry
 from kvledger.book.pages.catalogued import catalogue, entry_of
 from kvledger.book.pages.functions import Function, function
 from kvledger.book.pages.links import Link, to_cell, to_file, to_source
+from kvledger.book.pages.numbers import meaning
 
 LOGGER = logging.getLogger(__name__)
 
@@ -28,7 +29,6 @@ FETCHED = {
     "figure": ("figures", ("svg", "png", "csv", "bib", "json")),
     "table": ("tables", ("csv", "bib", "json")),
 }
-MADE = {"computed": "Computed", "cited": "Cited, not recomputed", "measured": "Measured"}
 # The writer can end a caption only after all that a figure holds.
 _WITHIN_CAPTION = re.compile(r"<!--kv-line-->(.*?)<!--/kv-line-->\n*(</figcaption>)?", re.DOTALL)
 
@@ -77,7 +77,7 @@ def _making(builder: Any, entry: Entry) -> str:
         made = [_function_html(function(builder, name)) for name in entry.made_by]
         items[0] += ", with " + ", ".join(made) + "."
     source = f": {_link_html(to_source(builder, entry.source))}" if entry.source else ""
-    items.append(f"{MADE[entry.kind]}{source}.")
+    items.append(f"{meaning(entry.kind)}{source}.")
     items.append(f'SHA-256 of the data: <code class="kv-digest">{entry.digest}</code>.')
     lines = "".join(f"<li>{item}</li>\n" for item in items)
     return (

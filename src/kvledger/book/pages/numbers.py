@@ -174,6 +174,18 @@ def _href(builder: Any, node: kv_number) -> str | None:
     return to_number(builder, entry_of(node["kv_id"]))
 
 
+def meaning(kind: str) -> str:
+    """Return what it means that something is of a kind, to begin a line with.
+
+    Examples
+    --------
+    >>> meaning("measured")
+    'Measured, read from a recorded run'
+    """
+    words = KINDS[kind][1]
+    return words[0].upper() + words[1:]
+
+
 def legend(body: str) -> str:
     """Return the line that explains the marks of the numbers on a page, or nothing.
 

@@ -1,14 +1,15 @@
-"""Where a build keeps the results of execution, and where the pages find the figures."""
+"""Where a build keeps the results of execution, and where the pages find their files."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from kvledger.book.showing.folders import FIGURES_VARIABLE, figures_folder, tables_folder
 from kvledger.datafiles import source_digest
 
+__all__ = ["ASSETS", "FIGURES_VARIABLE", "cache_folder", "figures_folder", "tables_folder"]
+
 ASSETS = Path(__file__).parent.parent / "assets"
-FIGURES_VARIABLE = "KVLEDGER_FIGURES_DIR"
 
 
 def cache_folder(root: Path) -> Path:
@@ -25,13 +26,3 @@ def cache_folder(root: Path) -> Path:
     ('book', '_build', 'cache')
     """
     return root / "_build" / "cache" / source_digest()[:16]
-
-
-def figures_folder() -> Path:
-    """Return the folder into which the executed notebooks wrote their figures."""
-    return Path(os.environ[FIGURES_VARIABLE])
-
-
-def tables_folder() -> Path:
-    """Return the folder into which the executed notebooks wrote their tables."""
-    return figures_folder()

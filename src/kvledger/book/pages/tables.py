@@ -54,8 +54,7 @@ def _copy_files(app: Sphinx, error: Exception | None) -> None:
         target.mkdir(parents=True, exist_ok=True)
         for end in ends:
             name = f"{entry.id}.{end}"
-            if (tables_folder() / name).is_file():  # DEV
-                shutil.copyfile(tables_folder() / name, target / name)
+            shutil.copyfile(tables_folder() / name, target / name)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

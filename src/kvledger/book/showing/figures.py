@@ -21,6 +21,7 @@ from kvledger.book.showing import outputs
 from kvledger.book.showing.folders import LICENCE, figures_folder, json_bytes
 from kvledger.book.showing.frames import csv_bytes, named_columns
 from kvledger.book.showing.outputs import FIGURE_ID, Kind
+from kvledger.book.slimming import slim_svg
 from kvledger.errors import LedgerError
 from kvledger.writing import write_whole
 
@@ -211,6 +212,7 @@ def figure(
                 },
             ).decode()
         _check_svg(id, svg)
+        svg = slim_svg(svg)
         title = _title(fig, alt)
         stamp = {
             "project": "kvledger",

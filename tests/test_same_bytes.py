@@ -1,0 +1,146 @@
+"""The same sources make the same bytes, whatever the folder, clock, locale or order of files.
+
+The whole book is built twice, with everything different at once; the small book once for each
+condition alone, so that a difference has a name.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import samebytes
+from conftest import ROOT, Book, make_fixture_book
+from samebytes import ALL_AT_ONCE, CLOCK, EACH, FIRST, LISTING, PLAIN_C, Condition
+
+from kvledger.book.place import INPUTS
+
+
+def built(root: Path, condition: Condition, log: Path) -> dict[str, bytes]:
+    done = samebytes.build(root, condition, {"FIXTURE_LOG": str(log)})
+    assert done.returncode == 0, f"{condition}\n{done.stdout}\n{done.stderr}"
+    return samebytes.tree(root / "_build" / "html")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book's sources, never built where they lie."""
+    return make_fixture_book(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def first(small: Book, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The small book, built once as all others must come out."""
+    folder = tmp_path_factory.mktemp("first")
+    samebytes.copy_tree(small.root, files_of(small.root), folder / "book", FIRST)
+    return built(folder / "book", FIRST, folder / "log")
+
+
+def files_of(root: Path) -> list[str]:
+    return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_one_condition_at_a_time(
+    small: Book, first: dict[str, bytes], tmp_path: Path, name: str
+) -> None:
+    # Each build lies in another folder, whose name is longer and has a space.
+    folder = tmp_path / "another place" / "and a longer one" / "book"
+    samebytes.copy_tree(small.root, files_of(small.root), folder, EACH[name])
+    assert samebytes.differences(first, built(folder, EACH[name], tmp_path / "log")) == ""
+
+
+def test_conditions_are_what_they_say(tmp_path: Path) -> None:
+    """A condition that does not reach the build would prove nothing."""
+    for name in "cab":
+        (tmp_path / name).write_text("")
+    program = (
+        "import datetime, locale, os, sys, time; from datetime import date\n"
+        "print(round(time.time()), round(datetime.datetime.now(datetime.UTC).timestamp()),"
+        " date.today().year, time.strftime('%Y'), time.tzname[0], sep='|')\n"
+        "print(*os.listdir(), *(e.name for e in os.scandir()), sep='|')\n"
+        "print(locale.getpreferredencoding(False), hash('kvledger'), sep='|')\n"
+        "open('made', 'w').close(); print(oct(os.stat('made').st_mode & 0o777)); os.remove('made')"
+    )
+
+    def said(condition: Condition) -> list[list[str]]:
+        from os import environ
+        from sys import executable
+
+        done = subprocess.run(
+            [executable, "-c", program],
+            cwd=tmp_path,
+            env={
+                **{k: v for k, v in environ.items() if k not in samebytes.CLEARED},
+                **condition.variables,
+                "PYTHONPATH": str(samebytes.CONDITIONS),
+            },
+            umask=condition.umask,
+            capture_output=True,
+            encoding="ascii",
+            check=True,
+        )
+        return [line.split("|") for line in done.stdout.splitlines()]
+
+    clock, listing, text, mode = said(FIRST)
+    other_clock, other_listing, other_text, other_mode = said(ALL_AT_ONCE)
+    moved = int(ALL_AT_ONCE.variables[CLOCK])
+    for one, other in zip(clock[:2], other_clock[:2], strict=True):
+        assert moved - 600 < int(other) - int(one) < moved + 600
+    assert clock[2:4] != other_clock[2:4]
+    assert clock[4] != other_clock[4]
+    assert sorted(listing) == sorted(other_listing)
+    assert other_listing == [*"cba", *"cba"]
+    assert text[0].lower() == "utf-8"
+    assert other_text[0].lower() in {"ascii", "us-ascii", "ansi_x3.4-1968"}
+    assert text[1] != other_text[1]
+    assert (mode, other_mode) == (["0o644"], ["0o600"])
+    assert {LISTING, *PLAIN_C} <= set(ALL_AT_ONCE.variables)
+
+
+def test_a_difference_is_told(first: dict[str, bytes]) -> None:
+    page = first["chapters/slots.html"]
+    said = samebytes.differences(
+        {"same": b"1", "chapters/slots.html": page, "gone": b""},
+        {"same": b"1", "chapters/slots.html": page.replace(b">40</span>", b">41</span>", 1)},
+    )
+    assert "only in the first: gone" in said
+    assert "the first of these, chapters/slots.html, differs" in said
+    assert "same" not in said
+    assert ">41</span>" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("value", ["", "yesterday", "-1", "1.5", "²", "253402300800", " 1"])
+def test_a_bad_epoch_is_one_error(small: Book, tmp_path: Path, value: str) -> None:
+    bad = FIRST._replace(variables={**FIRST.variables, "SOURCE_DATE_EPOCH": value})
+    done = samebytes.build(small.root, bad)
+    assert done.returncode == 1
+    assert f"SOURCE_DATE_EPOCH is {value!r}; accepted: whole seconds since 1970" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (small.root / "_build" / "html").exists()
+
+
+def tracked() -> list[str]:
+    """Return the files that a build reads, of those that Git tracks or would."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *INPUTS],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    ).stdout
+    return [name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_the_whole_book(tmp_path: Path) -> None:
+    places = {
+        tmp_path / "one": FIRST._replace(jobs=2),
+        tmp_path / "another place" / "with a longer name": ALL_AT_ONCE,
+    }
+    trees = []
+    for folder, condition in places.items():
+        samebytes.copy_tree(ROOT, tracked(), folder, condition)
+        trees.append(built(folder, condition, tmp_path / "log"))
+    assert any(name.endswith(".html") for name in trees[0])
+    assert any(name.startswith("figures/") for name in trees[0])
+    assert samebytes.differences(*trees) == ""
