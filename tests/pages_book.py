@@ -78,7 +78,7 @@ page
   A run of slots, allocated whole: $n \le p$ of them are *used* & `held`.
 
 page size
-  The slots of a {term}`page`.
+  The slots of a {term}`page`, in all {glue:text}`slots.ipynb::fixture.allocated`.
 ```
 
 {cite}`smith2020` is in the list.

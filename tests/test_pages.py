@@ -102,7 +102,7 @@ def test_cards_say_what_the_lists_say(made: Book, catalogue: Catalogue) -> None:
         entry = catalogue.entries[id]
         assert entry.value is not None
         assert card["value"] == f"{entry.value} {entry.unit}".strip()
-        assert card["kind"].lower().startswith(entry.kind)
+        assert card["kind"].startswith(entry.kind)
         assert card["cell"] == entry.cell
         # The same words as `kvledger cite` prints.
         assert card["text"] == citing.plain(entry, catalogue, "")
@@ -173,6 +173,21 @@ def test_the_lists_at_the_root_are_those_of_the_run(made: Book, catalogue: Catal
 
 
 # ---------------------------------------------------------------- what made it
+
+
+def test_what_made_it_leads_to_the_list_of_functions_and_names_file_and_line(
+    made: Book, catalogue: Catalogue
+) -> None:
+    name = "fixture_formula.allocated"
+    source = (made.root / "src" / "fixture_formula.py").read_text(encoding="utf-8").splitlines()
+    line = 1 + next(at for at, text in enumerate(source) if text.startswith("def allocated("))
+    assert name in catalogue.entries["tab-fixture"].made_by
+    assert exists(made, f"api.html#{name}")
+    assert (
+        f'<a href="api.html#{name}"><code>{name}</code></a> (src/fixture_formula.py, line {line})'
+    ) in made.page("slots").split('aria-label="Cite, fetch or trace tab-fixture"')[1]
+    card = cards_of(made.page("start"))["numbers"]["fixture.allocated"]
+    assert [name, f"api.html#{name}"] in card["made_by"]
 
 
 def _builder(root: Path, objects: dict[str, Any], **options: str) -> Any:
@@ -286,7 +301,7 @@ def test_terms_mean_on_a_page_what_the_glossary_says(made: Book) -> None:
     assert term == "page"
     assert "<math" in meaning
     assert "<em>used</em> &amp; <code>held</code>" in meaning
-    assert said["term-page-size"] == ["page size", "<p>The slots of a page.</p>"]
+    assert said["term-page-size"] == ["page size", "<p>The slots of a page, in all 40.</p>"]
     for anchor in said:
         assert exists(made, f"words.html#{anchor}")
     # On the glossary's own page too.

@@ -126,7 +126,7 @@
   // ---------------------------------------------------------------- the card
 
   const card = element("div", {
-    class: "kv-card", id: "kv-card", role: "dialog", tabindex: "-1",
+    class: "kv-popup", id: "kv-card", role: "dialog", tabindex: "-1",
     "aria-labelledby": "kv-card-name",
   });
   card.hidden = true;

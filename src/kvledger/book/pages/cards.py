@@ -21,7 +21,7 @@ from kvledger.book.pages.catalogued import catalogue, entry_of
 from kvledger.book.pages.functions import function
 from kvledger.book.pages.lines import kv_line
 from kvledger.book.pages.links import numbers_page, to_cell, to_number, to_source
-from kvledger.book.pages.numbers import kv_number, meaning
+from kvledger.book.pages.numbers import KINDS, kv_number
 from kvledger.book.pages.terms import definitions, terms_used
 
 #: The first two place the card; they are read-only copies.
@@ -50,7 +50,7 @@ def number_card(builder: Any, entry: Entry) -> dict[str, Any]:
     """Return what the card of a number says."""
     base = str(builder.config.html_baseurl or "")
     card: dict[str, Any] = {
-        "kind": meaning(entry.kind),
+        "kind": KINDS[entry.kind][1],
         "value": exactly(entry),
         "source": to_source(builder, entry.source) if entry.source else None,
         "page": to_cell(builder, entry),
@@ -77,7 +77,7 @@ def page_cards(app: Sphinx, doctree: nodes.document) -> dict[str, Any]:
 def _definitions(app: Sphinx) -> dict[str, tuple[str, str]]:
     """Read the glossary once a build."""
     if not hasattr(app, "kvledger_definitions"):
-        cast(Any, app).kvledger_definitions = definitions(app.env)
+        cast(Any, app).kvledger_definitions = definitions(app.env, app.builder)
     return cast("dict[str, tuple[str, str]]", cast(Any, app).kvledger_definitions)
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 
 from kvledger.book.pages.mathematics import mathml
@@ -33,13 +34,15 @@ def terms_used(doctree: nodes.document) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def definitions(env: BuildEnvironment) -> dict[str, tuple[str, str]]:
+def definitions(env: BuildEnvironment, builder: Builder) -> dict[str, tuple[str, str]]:
     """Return the term and, as HTML, the definition at each anchor of the glossary."""
     domain = cast(Any, env.get_domain("std"))
     pages = {page for (kind, _), (page, _) in domain.objects.items() if kind == "term"}
     found: dict[str, tuple[str, str]] = {}
     for page in sorted(pages):
-        for glossary in env.get_doctree(page).findall(addnodes.glossary):
+        # Resolved, because a definition may hold numbers of other pages.
+        doctree = env.get_and_resolve_doctree(page, builder)
+        for glossary in doctree.findall(addnodes.glossary):
             for item in glossary.findall(nodes.definition_list_item):
                 found.update(_defined(item))
     return found
