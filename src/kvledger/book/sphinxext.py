@@ -57,6 +57,7 @@ PARTS = (
     "kvledger.book.pages.tidying",
     "kvledger.book.pages.stamps",
     "kvledger.book.pages.checktable",
+    "kvledger.book.pages.copyright",
     "kvledger.book.explorer",
 )
 
