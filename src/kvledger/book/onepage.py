@@ -37,7 +37,7 @@ LEFT_OUT: Mapping[str, str] = {
 #: What only a screen has a use for.
 SCREEN_ONLY = (
     "script, style, link, button, form, template, .headerlink, .only-dark, .kv-line, "
-    ".kv-downloads, .kv-card, .kv-legend, .kv-checked, .kv-stamp, .kv-pdf, .kv-unseen, "
+    ".kv-downloads, .kv-popup, .kv-legend, .kv-checked, .kv-stamp, .kv-pdf, .kv-unseen, "
     ".toctree-wrapper"
 )
 #: Attributes that only a mouse, a keyboard or a screen reader's live page has a use for.
