@@ -229,8 +229,9 @@ def _article(page: str, text: str) -> Tag:
 
 def _strip(article: Tag) -> None:
     """Leave out what only a screen has a use for, and put words where it had none."""
-    for line in article.select(".kv-table ~ .kv-line, .kv-table .kv-line"):
-        line.insert_before(*_table_id(line))
+    for line in article.select(".kv-line"):
+        if line.find_parent("figure") is None:
+            line.insert_before(*_table_id(line))
     for tag in article.select(SCREEN_ONLY):
         tag.decompose()
     for number in article.select("a.kv-number"):
@@ -406,13 +407,16 @@ def _chapter_html(chapter: Chapter, article: Tag, part: Heading | None) -> str:
     over = f'<h1 class="kvp-part" id="{part.target}">{escape(part.text)}</h1>\n' if part else ""
     small = " kvp-short" if chapter.name in LEFT_OUT else ""
     return (
-        f'<div class="kvp-chapter{small}" id="{stem}" style="page: {_css_name(stem)}">\n{over}'
+        f'<div class="kvp-chapter{small}" id="{stem}" style="page: {_page_name(chapter)}">\n{over}'
         f"{article.decode_contents()}\n</div>"
     )
 
 
-def _css_name(stem: str) -> str:
-    return "page-" + re.sub(r"[^a-zA-Z0-9-]", "-", stem)
+def _page_name(chapter: Chapter) -> str:
+    """Return what CSS calls the leaves of a chapter; chapters that are left out share theirs."""
+    if chapter.name in LEFT_OUT:
+        return "leaf-left-out"
+    return "leaf-" + re.sub(r"[^a-zA-Z0-9-]", "-", _stem(chapter.name))
 
 
 def _css_text(text: str) -> str:
@@ -432,18 +436,18 @@ def _figures(article: Tag) -> Iterator[Heading]:
 
 def _page_rules(cover: Cover, plan: Sequence[Chapter], articles: Mapping[str, Tag]) -> str:
     """Return a running header for each chapter: CSS cannot take it from a heading in Chromium."""
-    rules = []
+    rules = {}
     for chapter in plan:
         heading = articles[chapter.name].find(re.compile("^h[1-6]$"))
         title = " ".join(heading.get_text().split()) if isinstance(heading, Tag) else ""
-        name = _css_name(_stem(chapter.name))
+        name = _page_name(chapter)
         boxes = (
-            f"@top-left {{ content: {_css_text(title)} }} "
+            f"@top-left {{ content: {_css_text('' if chapter.name in LEFT_OUT else title)} }} "
             f"@top-right {{ content: {_css_text(f'{cover.title} {cover.version}')} }}"
         )
-        rules.append(f"@page {name} {{ {boxes} }}")
-        rules.append(f"@page {name}-wide {{ size: A4 landscape; {boxes} }}")
-    return "\n".join(rules)
+        rules[name] = f"@page {name} {{ {boxes} }}"
+        rules[f"{name}-wide"] = f"@page {name}-wide {{ size: A4 landscape; {boxes} }}"
+    return "\n".join(rules.values())
 
 
 def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: str) -> str:
