@@ -182,7 +182,7 @@ def test_formulas_are_tagged_with_words(printed: Printed, document: pikepdf.Pdf)
     )
     assert written
     assert len(formulas) == written
-    assert all(re.search("[a-z]", words) for words in formulas)
+    assert all(re.search("[A-Za-z0-9]", words) for words in formulas)
     assert not [words for words in formulas if "<" in words or "\\" in words]
 
 
@@ -532,6 +532,15 @@ def test_an_id_named_like_a_chapter_gives_way() -> None:
     )
     assert [tag.name for tag in soup.find_all(id="b")] == ["div"]
     assert soup.select_one('main a[href="#a--b"]') is not None
+
+
+def test_chapters_may_be_named_as_the_printed_lists_are() -> None:
+    figure = '<figure id="f"><span class="caption-number">Fig. 1</span><span class="caption-text">T'
+    pages = {"figures": f"<h1>A</h1>{figure}</span></figure>", "contents": "<h1>B</h1>"}
+    soup = BeautifulSoup(one(pages), "html.parser")
+    ids = [str(tag["id"]) for tag in soup.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    assert {"figures", "contents", "f"} <= set(ids)
 
 
 def test_links_to_files_of_the_site_lead_to_its_address_or_nowhere() -> None:

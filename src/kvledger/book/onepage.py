@@ -331,6 +331,7 @@ def assemble(
     *,
     styles: Sequence[str],
     marks: Mapping[str, str],
+    titles: Mapping[str, str] | None = None,
     base_url: str = "",
     page_of: Mapping[str, int] | None = None,
 ) -> OnePage:
@@ -348,6 +349,8 @@ def assemble(
         Addresses of style sheets.
     marks : mapping of str to str
         HTML of each mark on a number, and what it means.
+    titles : mapping of str to str, optional
+        What each figure says, by its id, for the list of figures; else its caption's first words.
     base_url : str, optional
         Where the pages are published; without it, links to the site's other files become text.
     page_of : mapping of str to int, optional
@@ -390,11 +393,11 @@ def assemble(
         _shift_headings(article, chapter.level - 1)
         begins = chapter.part if chapter.part != part else None
         if begins:
-            headings.append(Heading(1, begins, f"part-{len(headings)}"))
+            headings.append(Heading(1, begins, f"kvp-part-{len(headings)}"))
         part = chapter.part
         body.append(_chapter_html(chapter, article, headings[-1] if begins else None))
         headings += _headings(article, chapter)
-        figures += _figures(article)
+        figures += _figures(article, titles or {})
     where = page_of or {}
     html = _document(
         cover, plan, articles, styles, marks, headings, figures, "\n".join(body), where
@@ -424,14 +427,15 @@ def _css_text(text: str) -> str:
     return '"' + escaped.replace("<", "\\3c ") + '"'
 
 
-def _figures(article: Tag) -> Iterator[Heading]:
+def _figures(article: Tag, titles: Mapping[str, str]) -> Iterator[Heading]:
     for figure in article.find_all("figure", id=True):
         number = figure.select_one(".caption-number")
         caption = figure.select_one(".caption-text")
         if number is not None and caption is not None:
             text = " ".join(caption.get_text().split())
             first = re.split(r"(?<=[.:;?!])\s", text, maxsplit=1)[0].rstrip(".:;")
-            yield Heading(1, f"{number.get_text().strip()} {first}", str(figure["id"]))
+            title = " ".join(titles.get(str(figure["id"]), first).split())
+            yield Heading(1, f"{number.get_text().strip()} {title}", str(figure["id"]))
 
 
 def _page_rules(cover: Cover, plan: Sequence[Chapter], articles: Mapping[str, Tag]) -> str:
@@ -459,7 +463,7 @@ def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: st
         if line.level <= CONTENTS_LEVELS
     ]
     items = "\n".join(lines)
-    name = label.lower().replace(" ", "-")
+    name = f"kvp-{label.lower()}"
     return (
         f'<nav class="kvp-contents" id="{name}" aria-labelledby="{name}-title">'
         f'<p class="kvp-title" id="{name}-title">{label}</p>\n<ol>\n{items}\n</ol></nav>'

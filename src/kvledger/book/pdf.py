@@ -70,7 +70,7 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
     moment = source_date() or _latest_check(root)
     cover = cover_of(config, moment, checked_words(root))
     base_url = str((config.get("html") or {}).get("baseurl") or "")
-    pages = _read_pages(site, plan)
+    pages, titles = _read_pages(site, plan), _figure_titles(site)
 
     def document(page_of: Mapping[str, int]) -> str:
         return assemble(
@@ -79,6 +79,7 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
             cover,
             styles=[f"{ORIGIN}/{name}" for name in STYLES],
             marks=_marks(),
+            titles=titles,
             base_url=base_url,
             page_of=page_of,
         ).html
@@ -115,6 +116,15 @@ def _read_pages(site: Path, plan: list[Chapter]) -> dict[str, str]:
             raise LedgerError(f"no page {chapter.name}.html, which the table of contents lists")
         found[chapter.name] = path.read_text(encoding="utf-8")
     return found
+
+
+def _figure_titles(site: Path) -> dict[str, str]:
+    """Return what each figure says, from the catalogue of the site, where it has one."""
+    path = site / "figures.json"
+    if not path.is_file():
+        return {}
+    listed = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    return {figure["id"]: figure["text"] for figure in listed}
 
 
 def _state(html: str, site: Path, browser: str, moment: dt.datetime | None) -> str:
