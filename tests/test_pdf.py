@@ -18,6 +18,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup, Tag
 from conftest import ROOT, Book, make_fixture_book
+from playwright.sync_api import sync_playwright
 
 from kvledger.book import pdf as making
 from kvledger.book import printing
@@ -449,6 +450,41 @@ def test_a_browser_that_fails_fails_the_build_and_keeps_the_pages(
     assert "the PDF could not be printed" in result.stderr
     assert "Traceback" not in result.stderr
     assert book.tree() == before
+
+
+SEEN = """() => [...document.body.querySelectorAll("*")]
+  .filter((part) => part.checkVisibility() && part.getBoundingClientRect().width > 0)
+  .filter((part) => part.matches(
+    "nav, header, aside, button, summary, .headerlink, .kv-line, .kv-pdf, .only-dark"))
+  .map((part) => part.outerHTML.slice(0, 90))"""
+HIDES = """() => [...document.querySelectorAll("article *")]
+  .filter((part) => part.checkVisibility() && part.localName !== "math" && !part.closest("math"))
+  .filter((part) => getComputedStyle(part).overflowX !== "visible")
+  .filter((part) => part.scrollWidth > part.clientWidth + 1)
+  .map((part) => part.outerHTML.slice(0, 90))"""
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_a_page_printed_by_its_reader_is_light_whole_and_without_navigation(
+    made: Book, chromium: str, mode: Any
+) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*printing.FLAGS])
+        page = browser.new_page(viewport={"width": 680, "height": 900}, color_scheme=mode)
+        for name in ("start", "slots", "notes"):
+            page.goto((made.html / "chapters" / f"{name}.html").as_uri())
+            assert page.evaluate(SEEN) != []  # on the screen there is all that
+            page.emulate_media(media="print")
+            assert page.evaluate(SEEN) == []
+            assert page.evaluate(HIDES) == []
+            paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+            assert paper in {"rgb(255, 255, 255)", "rgba(0, 0, 0, 0)"}
+            assert page.locator("article h1").is_visible()
+            page.emulate_media(media="screen")
+        page.emulate_media(media="print")
+        page.goto((made.html / "chapters" / "slots.html").as_uri())
+        assert page.locator("figure img.only-light").is_visible()
+        browser.close()
 
 
 # ---------------------------------------------------------------- printing, made to be wrong
