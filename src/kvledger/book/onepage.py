@@ -37,7 +37,7 @@ LEFT_OUT: Mapping[str, str] = {
 #: What only a screen has a use for.
 SCREEN_ONLY = (
     "script, style, link, button, form, template, .headerlink, .only-dark, .kv-line, "
-    ".kv-downloads, .kv-card, .kv-legend, .kv-checked, .kv-stamp, .kv-pdf, .kv-unseen, "
+    ".kv-downloads, .kv-popup, .kv-legend, .kv-checked, .kv-stamp, .kv-pdf, .kv-unseen, "
     ".toctree-wrapper"
 )
 #: Attributes that only a mouse, a keyboard or a screen reader's live page has a use for.
@@ -229,8 +229,9 @@ def _article(page: str, text: str) -> Tag:
 
 def _strip(article: Tag) -> None:
     """Leave out what only a screen has a use for, and put words where it had none."""
-    for line in article.select(".kv-table ~ .kv-line, .kv-table .kv-line"):
-        line.insert_before(*_table_id(line))
+    for line in article.select(".kv-line"):
+        if line.find_parent("figure") is None:
+            line.insert_before(*_table_id(line))
     for tag in article.select(SCREEN_ONLY):
         tag.decompose()
     for number in article.select("a.kv-number"):
@@ -330,6 +331,7 @@ def assemble(
     *,
     styles: Sequence[str],
     marks: Mapping[str, str],
+    titles: Mapping[str, str] | None = None,
     base_url: str = "",
     page_of: Mapping[str, int] | None = None,
 ) -> OnePage:
@@ -347,6 +349,8 @@ def assemble(
         Addresses of style sheets.
     marks : mapping of str to str
         HTML of each mark on a number, and what it means.
+    titles : mapping of str to str, optional
+        What each figure says, by its id, for the list of figures; else its caption's first words.
     base_url : str, optional
         Where the pages are published; without it, links to the site's other files become text.
     page_of : mapping of str to int, optional
@@ -389,11 +393,11 @@ def assemble(
         _shift_headings(article, chapter.level - 1)
         begins = chapter.part if chapter.part != part else None
         if begins:
-            headings.append(Heading(1, begins, f"part-{len(headings)}"))
+            headings.append(Heading(1, begins, f"kvp-part-{len(headings)}"))
         part = chapter.part
         body.append(_chapter_html(chapter, article, headings[-1] if begins else None))
         headings += _headings(article, chapter)
-        figures += _figures(article)
+        figures += _figures(article, titles or {})
     where = page_of or {}
     html = _document(
         cover, plan, articles, styles, marks, headings, figures, "\n".join(body), where
@@ -406,13 +410,16 @@ def _chapter_html(chapter: Chapter, article: Tag, part: Heading | None) -> str:
     over = f'<h1 class="kvp-part" id="{part.target}">{escape(part.text)}</h1>\n' if part else ""
     small = " kvp-short" if chapter.name in LEFT_OUT else ""
     return (
-        f'<div class="kvp-chapter{small}" id="{stem}" style="page: {_css_name(stem)}">\n{over}'
+        f'<div class="kvp-chapter{small}" id="{stem}" style="page: {_page_name(chapter)}">\n{over}'
         f"{article.decode_contents()}\n</div>"
     )
 
 
-def _css_name(stem: str) -> str:
-    return "page-" + re.sub(r"[^a-zA-Z0-9-]", "-", stem)
+def _page_name(chapter: Chapter) -> str:
+    """Return what CSS calls the leaves of a chapter; chapters that are left out share theirs."""
+    if chapter.name in LEFT_OUT:
+        return "leaf-left-out"
+    return "leaf-" + re.sub(r"[^a-zA-Z0-9-]", "-", _stem(chapter.name))
 
 
 def _css_text(text: str) -> str:
@@ -420,30 +427,31 @@ def _css_text(text: str) -> str:
     return '"' + escaped.replace("<", "\\3c ") + '"'
 
 
-def _figures(article: Tag) -> Iterator[Heading]:
+def _figures(article: Tag, titles: Mapping[str, str]) -> Iterator[Heading]:
     for figure in article.find_all("figure", id=True):
         number = figure.select_one(".caption-number")
         caption = figure.select_one(".caption-text")
         if number is not None and caption is not None:
             text = " ".join(caption.get_text().split())
             first = re.split(r"(?<=[.:;?!])\s", text, maxsplit=1)[0].rstrip(".:;")
-            yield Heading(1, f"{number.get_text().strip()} {first}", str(figure["id"]))
+            title = " ".join(titles.get(str(figure["id"]), first).split())
+            yield Heading(1, f"{number.get_text().strip()} {title}", str(figure["id"]))
 
 
 def _page_rules(cover: Cover, plan: Sequence[Chapter], articles: Mapping[str, Tag]) -> str:
     """Return a running header for each chapter: CSS cannot take it from a heading in Chromium."""
-    rules = []
+    rules = {}
     for chapter in plan:
         heading = articles[chapter.name].find(re.compile("^h[1-6]$"))
         title = " ".join(heading.get_text().split()) if isinstance(heading, Tag) else ""
-        name = _css_name(_stem(chapter.name))
+        name = _page_name(chapter)
         boxes = (
-            f"@top-left {{ content: {_css_text(title)} }} "
+            f"@top-left {{ content: {_css_text('' if chapter.name in LEFT_OUT else title)} }} "
             f"@top-right {{ content: {_css_text(f'{cover.title} {cover.version}')} }}"
         )
-        rules.append(f"@page {name} {{ {boxes} }}")
-        rules.append(f"@page {name}-wide {{ size: A4 landscape; {boxes} }}")
-    return "\n".join(rules)
+        rules[name] = f"@page {name} {{ {boxes} }}"
+        rules[f"{name}-wide"] = f"@page {name}-wide {{ size: A4 landscape; {boxes} }}"
+    return "\n".join(rules.values())
 
 
 def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: str) -> str:
@@ -455,7 +463,7 @@ def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: st
         if line.level <= CONTENTS_LEVELS
     ]
     items = "\n".join(lines)
-    name = label.lower().replace(" ", "-")
+    name = f"kvp-{label.lower()}"
     return (
         f'<nav class="kvp-contents" id="{name}" aria-labelledby="{name}-title">'
         f'<p class="kvp-title" id="{name}-title">{label}</p>\n<ol>\n{items}\n</ol></nav>'
@@ -463,9 +471,10 @@ def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: st
 
 
 def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
-    year = f" ({cover.year})" if cover.year else ""
+    year = f"({cover.year})" if cover.year else ""
+    who = " ".join(filter(None, (cover.author, year)))
     cite = (
-        f"{cover.author}{year}. {cover.title}. Version {cover.version}, "
+        f"{who}{'. ' if who else ''}{cover.title}. Version {cover.version}, "
         f"source digest {cover.source_digest[:8]}."
     )
     legend = "; ".join(f"{sign}: {escape(meaning)}" for sign, meaning in marks.items())
@@ -481,7 +490,9 @@ def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
         ("Licence", cover.licence),
         ("Not printed", left),
     ]
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in facts)
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in facts if text
+    )
     rows += f"<dt>Numbers</dt><dd>{legend}.</dd>\n" if legend else ""
     return (
         f'<header class="kvp-cover"><p class="kvp-book">{escape(cover.title)}</p>\n'

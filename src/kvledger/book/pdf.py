@@ -70,7 +70,7 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
     moment = source_date() or _latest_check(root)
     cover = cover_of(config, moment, checked_words(root))
     base_url = str((config.get("html") or {}).get("baseurl") or "")
-    pages = _read_pages(site, plan)
+    pages, titles = _read_pages(site, plan), _figure_titles(site)
 
     def document(page_of: Mapping[str, int]) -> str:
         return assemble(
@@ -79,6 +79,7 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
             cover,
             styles=[f"{ORIGIN}/{name}" for name in STYLES],
             marks=_marks(),
+            titles=titles,
             base_url=base_url,
             page_of=page_of,
         ).html
@@ -117,6 +118,15 @@ def _read_pages(site: Path, plan: list[Chapter]) -> dict[str, str]:
     return found
 
 
+def _figure_titles(site: Path) -> dict[str, str]:
+    """Return what each figure says, from the catalogue of the site, where it has one."""
+    path = site / "figures.json"
+    if not path.is_file():
+        return {}
+    listed = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    return {figure["id"]: figure["text"] for figure in listed}
+
+
 def _state(html: str, site: Path, browser: str, moment: dt.datetime | None) -> str:
     """Return a digest of all that the PDF shows and of what prints it."""
     program = Path(browser).stat()
@@ -145,7 +155,7 @@ def cover_of(config: Mapping[str, Any], moment: dt.datetime | None, checked: str
     sphinx = (config.get("sphinx") or {}).get("config") or {}
     return Cover(
         title=str(config.get("title") or "The book"),
-        author=str(config.get("author") or "its authors"),
+        author=str(config.get("author") or ""),
         language=str(sphinx.get("language") or "en"),
         version=__version__,
         source_digest=source_digest(),

@@ -195,7 +195,7 @@ def finish(
     pdf : bytes
         What Chromium printed.
     title, author, creator, licence, language : str
-        What the file says of itself.
+        What the file says of itself; nothing of an empty author or licence.
     moment : datetime or None
         The date that it bears; none without one.
     """
@@ -203,18 +203,24 @@ def finish(
 
     with pikepdf.open(io.BytesIO(pdf)) as document:
         info = document.docinfo
-        info["/Title"], info["/Author"], info["/Creator"] = title, author, creator
+        info["/Title"], info["/Creator"] = title, creator
+        if author:
+            info["/Author"] = author
         for name in ("/CreationDate", "/ModDate"):
             if moment is not None:
                 info[name] = moment.strftime("D:%Y%m%d%H%M%S+00'00'")
             elif name in info:
                 del info[name]
-        with document.open_metadata(set_pikepdf_as_editor=False) as metadata:
+        with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
             metadata["dc:title"] = title
-            metadata["dc:creator"] = [author]
             metadata["dc:language"] = {language}
-            metadata["dc:rights"] = licence
+            if author:
+                metadata["dc:creator"] = [author]
+            if licence:
+                metadata["dc:rights"] = licence
             metadata["xmp:CreatorTool"] = creator
+            if moment is not None:
+                metadata["xmp:CreateDate"] = metadata["xmp:ModifyDate"] = moment.isoformat()
         root = document.Root
         root.Lang = pikepdf.String(language)
         root.ViewerPreferences = pikepdf.Dictionary(DisplayDocTitle=True)

@@ -4,7 +4,8 @@ const kvPrint = {
   // All fonts and drawings first, then one layout: laid out in pieces, it rounds differently each time.
   async ready() {
     await Promise.all([...document.fonts].map((font) => font.load()));
-    await Promise.all([...document.images].map((image) => image.decode()));
+    // A drawing that is not there is reported by its address.
+    await Promise.allSettled([...document.images].map((image) => image.decode()));
     document.body.hidden = false;
   },
 
