@@ -104,7 +104,7 @@ def test_an_id_leads_to_what_the_book_shows_now(made: Book) -> None:
 
 
 def test_the_page_follows_the_notebooks(made: Book, tmp_path: Path) -> None:
-    """A prose edit leaves the page as it is; another number changes it, whatever Sphinx remembers."""
+    """Another number changes the page, whatever Sphinx remembers of it."""
     small = made.copy(tmp_path / "book")
     before = small.page("changelog")
     path = small.root / "chapters" / "slots.ipynb"
