@@ -22,7 +22,7 @@ CHAPTER = ROOT / "chapters" / "page_size_decision.ipynb"
 # Runs the code cells as they stand and keeps what they show.
 RUN = """
 import json, sys
-from kvledger.book import contracts
+from kvledger.book.showing import outputs
 shown = {"numbers": {}, "texts": {}}
 def keep(data, metadata):
     name = metadata.get("scrapbook", {}).get("name")
@@ -31,8 +31,8 @@ def keep(data, metadata):
         shown["texts"][text.split(" · ")[0].split("\\n")[0]] = text
     else:
         kind = metadata["kvledger"]
-        shown["numbers"][name] = [data[contracts.RECORD], kind["kind"], kind["source"]]
-contracts._emit = keep
+        shown["numbers"][name] = [data[outputs.RECORD], kind["kind"], kind["source"]]
+outputs.emit = keep
 scope = {}
 for cell in json.loads(open(sys.argv[1], encoding="utf-8").read())["cells"]:
     if cell["cell_type"] == "code":

@@ -37,14 +37,14 @@ from playwright.sync_api import sync_playwright
 from test_browser import FLAGS, GRAVE, find_chromium
 
 import kvledger as kv
-from kvledger.book import contracts
+from kvledger.book.showing import outputs
+from kvledger.book.showing.frames import csv_bytes
 from kvledger.errors import LedgerError
 from kvledger.lengths import as_lengths
 from kvledger.models import load_model
 from kvledger.report import Settings, deciding, findings, making, tables, write_report
 from kvledger.report.deployment import Deployment, first_arrivals, read_deployment
 from kvledger.report.folder import CONTENTS_FILE, check_target, whole_folder
-from kvledger.report.keeping import csv_text
 from kvledger.report.replays import grow
 from kvledger.report.running import TEMPLATE, cleaned, template_file
 from kvledger.report.settings import FOLDER_VARIABLE, SETTINGS_FILE, open_deployment, read_settings
@@ -145,7 +145,11 @@ def test_what_a_report_leaves(made: Made) -> None:
     assert len(figures) == 6
     for figure in figures:
         assert {f"{figure}{end}" for end in (".svg", ".dark.svg", ".png", ".csv")} <= found
-    assert len([name for name in found if name.startswith("tables/tab-workload-")]) == 9
+    tables = {name.split(".")[0] for name in found if name.startswith("tables/")}
+    assert len(tables) == 9
+    for table in tables:
+        assert {f"{table}.csv", f"{table}.json"} <= found
+    assert not [name for name in found if name.endswith(".bib")]
     assert {"report.html", "report.ipynb", "numbers.json", SETTINGS_FILE} <= found
     contents = json.loads((made.out / CONTENTS_FILE).read_text())
     assert {*contents["files"], CONTENTS_FILE} == found
@@ -708,8 +712,8 @@ def test_the_template_holds_for_odd_traces(
     work = ODD[name]()
     shown: dict[str, str] = {}
     matplotlib.use("agg")
-    monkeypatch.setattr(contracts, "_shown", shown)
-    monkeypatch.setattr(contracts, "_emit", lambda *_: None)
+    monkeypatch.setattr(outputs, "_shown", shown)
+    monkeypatch.setattr(outputs, "emit", lambda *_: None)
     monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path / "figures"))
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("kvledger.report.open_deployment", lambda *_, **__: work)
@@ -847,7 +851,7 @@ def test_a_csv_holds_no_formula() -> None:
 
     frame = pd.DataFrame({"=cmd": ["@x", "-1+1", "plain", "a,b\n"]})
     frame["n"] = pd.Series([1, -2, None, 3], dtype=object)
-    lines = list(csv.reader(csv_text(frame).splitlines(keepends=True)))
+    lines = list(csv.reader(csv_bytes(frame, "tab-a").decode().splitlines(keepends=True)))
     assert lines == [
         ["'=cmd", "n"], ["'@x", "1"], ["'-1+1", "-2"], ["plain", ""], ["a,b\n", "3"],
     ]  # fmt: skip

@@ -13,12 +13,14 @@ from typing import Any
 from kvledger.book.catalogue import PROJECT, Catalogue, Entry, entry_json, write_catalogue
 from kvledger.book.citing import bibtex
 from kvledger.book.imagestamp import stamped_png, stamped_svg
-from kvledger.book.showing.folders import LICENCE, json_bytes
+from kvledger.book.showing.folders import json_bytes
 from kvledger.errors import LedgerError
 from kvledger.writing import write_whole
 
 __all__ = ["publish", "stamp_of"]
 
+#: Of the book's figures and tables: a drawing of somebody's own data says none.
+LICENCE = "CC BY 4.0"
 DRAWINGS = (".svg", ".dark.svg", ".png")
 
 

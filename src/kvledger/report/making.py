@@ -67,7 +67,6 @@ def write_report(settings: Settings, out: Path, *, force: bool = False) -> list[
                 title = f"Where KV-cache memory goes: {shown_name(inside.trace)}"
                 html = page_html(notebook, stage / FIGURES_FOLDER, title=title)
                 (stage / PAGE_FILE).write_text(html, encoding="utf-8")
-                _tidy(stage / FIGURES_FOLDER)
                 inside.write(stage)
         except OSError as error:
             raise LedgerError(
@@ -93,9 +92,3 @@ def _files(settings: Settings, work: Path) -> tuple[Settings, dict[str, Path]]:
         files[MODEL_FOLDER] = model
         settings = replace(settings, model=base_name(model))
     return settings, files
-
-
-def _tidy(figures: Path) -> None:
-    """Keep drawings and data: a citation would name the book as the source of the reader's data."""
-    for path in figures.glob("*.bib"):
-        path.unlink()

@@ -18,7 +18,7 @@ from kvledger import datafiles
 from kvledger.book import style
 from kvledger.book.imagestamp import stamped_png, stamped_svg
 from kvledger.book.showing import outputs
-from kvledger.book.showing.folders import LICENCE, figures_folder, json_bytes
+from kvledger.book.showing.folders import figures_folder, json_bytes
 from kvledger.book.showing.frames import csv_bytes, named_columns
 from kvledger.book.showing.outputs import FIGURE_ID, Kind
 from kvledger.errors import LedgerError
@@ -137,7 +137,7 @@ def figure(
     Saves ``<id>.svg``, ``<id>.dark.svg``, ``<id>.png``, ``<id>.csv`` and ``<id>.json`` in
     :func:`~kvledger.book.showing.folders.figures_folder`. Drawings carry a stamp
     (:mod:`kvledger.book.imagestamp`). The caption and the name stand in the cell's metadata, as
-    ``mystnb.figure``; the page and the citation, which a cell cannot know, are added when the book
+    ``mystnb.figure``; page, licence and citation, which a cell cannot know, are added when the book
     is built (:mod:`kvledger.book.publishing`).
 
     Parameters
@@ -207,7 +207,6 @@ def figure(
                     "Creator": f"kvledger {version}",
                     "Title": id,
                     "Description": alt,
-                    "Rights": LICENCE,
                 },
             ).decode()
         _check_svg(id, svg)
@@ -219,7 +218,6 @@ def figure(
             "title": title,
             "kind": kind,
             "data_digest": full,
-            "licence": LICENCE,
         }
         # What stands in the notebook must not change with every edit of the code.
         small = stamped_png(small, stamp)
@@ -237,7 +235,6 @@ def figure(
             "data_digest": digest,
             "data_sha256": full,
             "source_digest": stamp["source_digest"],
-            "licence": LICENCE,
             "width_in": float(fig.get_figwidth()),
             "height_in": float(fig.get_figheight()),
         }

@@ -10,10 +10,9 @@ from typing import Any
 
 from kvledger import datafiles
 
-__all__ = ["FIGURES_VARIABLE", "LICENCE", "figures_folder", "json_bytes", "tables_folder"]
+__all__ = ["FIGURES_VARIABLE", "figures_folder", "json_bytes", "tables_folder"]
 
 FIGURES_VARIABLE = "KVLEDGER_FIGURES_DIR"
-LICENCE = "CC BY 4.0"
 
 
 def figures_folder() -> Path:

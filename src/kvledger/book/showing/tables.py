@@ -13,7 +13,7 @@ import pandas as pd
 from kvledger import datafiles
 from kvledger.book.formats import DASH, exact_value, format_value, is_missing
 from kvledger.book.showing import outputs
-from kvledger.book.showing.folders import LICENCE, json_bytes, tables_folder
+from kvledger.book.showing.folders import json_bytes, tables_folder
 from kvledger.book.showing.frames import csv_bytes, named_columns
 from kvledger.book.showing.outputs import TABLE_ID, Kind
 from kvledger.errors import LedgerError
@@ -154,7 +154,6 @@ def _save(id: str, frame: pd.DataFrame, caption: str, kind: str, source: str | N
         "caption": caption,
         "digest": digest,
         "source_digest": datafiles.source_digest(),
-        "licence": LICENCE,
     }
     folder = tables_folder()
     folder.mkdir(parents=True, exist_ok=True)
