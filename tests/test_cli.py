@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 from attention_records import made_record, write_made
+from editions import glued, notebook, write_checkout
 from hypothesis import given
 from hypothesis import strategies as st
 from rawtraces import raw_folder
 
 import kvledger as kv
 from kvledger import cli
+from kvledger.book.editions import edition
 from kvledger.cli import main
 from kvledger.cli.app import COMMANDS, make_app
 from kvledger.cli.grouping import layer_groups
@@ -419,6 +421,59 @@ def test_derive_writes_the_committed_tables(
     assert f"wrote {tmp_path / 'traces' / 'bwb_v2.lengths.csv'}" in lines
 
 
+# --------------------------------------------------------------------------- the book's own
+
+
+def test_diff_of_two_checkouts_and_as_markdown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def glued_as(value: str) -> str:
+        return notebook(glued("a.b", value, value=value, unit="slots"))
+
+    old = str(write_checkout(tmp_path / "old", {"first": glued_as("9"), "gone": glued_as("9")}))
+    new = str(write_checkout(tmp_path / "new", {"first": glued_as("10")}, "0.2.0"))
+    found = answer(["diff", old, new], capsys)
+    assert (found["old"]["version"], found["new"]["version"]) == ("0.1.0", "0.2.0")
+    ((id, ways, was, now),) = [
+        (c["id"], c["ways"], c["old"]["value"], c["new"]["value"]) for c in found["changed"]
+    ]
+    assert (id, ways, was, now) == ("a.b", ["value"], "9", "10")
+    out = tmp_path / "changes.md"
+    assert main(["diff", old, new, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert ["first", "value", "a.b", "9 slots", "10 slots"] in cells(printed)
+    assert (
+        printed.splitlines()[0] == "From 0.1.0 here to 0.2.0 here: 1 number changed; nothing "
+        "added or removed."
+    )
+    assert printed.splitlines()[-1] == f"wrote {out}"
+    assert "- `a.b`: 9 slots, now 10 slots." in out.read_text(encoding="utf-8").splitlines()
+    assert main(["diff", new, new]) == 0
+    assert "nothing changed, nothing added or removed" in capsys.readouterr().out
+    assert answer(["diff", new, new], capsys)["changed"] == []
+
+
+def test_diff_shows_texts_from_outside_and_obeys_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b[2J[bold]9\u202e |"
+    old = str(write_checkout(tmp_path / "old", {"first": notebook(glued("a.b", "9"))}))
+    new = str(write_checkout(tmp_path / "new", {"first": notebook(glued("a.b", hostile))}))
+    assert main(["diff", old, new, "--out", str(tmp_path / "changes.md")]) == 0
+    out = capsys.readouterr().out
+    assert all(line.isprintable() for line in out.splitlines())
+    assert r"\x1b[2J[bold]9\u202e |" in out
+    assert all(line.isprintable() for line in (tmp_path / "changes.md").read_text().splitlines())
+
+
+def test_diff_of_this_checkout_and_its_first_release(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(["diff", "0.1.0", "."], capsys)
+    release, book = edition("0.1.0").catalogue.entries, edition(".").catalogue.entries
+    assert [entry["id"] for entry in found["added"]] == [id for id in book if id not in release]
+    assert [entry["id"] for entry in found["removed"]] == [id for id in release if id not in book]
+    assert set(found["same"]) | {c["id"] for c in found["changed"]} <= set(release) & set(book)
+
+
 # --------------------------------------------------------------------------- help, completion
 
 
@@ -472,6 +527,10 @@ def test_the_example_of_the_help_works(name: str, tmp_path: Path) -> None:
         ("decide --prefix e", {"expected"}),
         ("models Gemma-2", {"Gemma-2-9B"}),
         ("report moon", {"mooncake_conversation", "mooncake_synthetic"}),
+        ("cite fig-slack-sh", {"fig-slack-share"}),
+        ("cite --format p", {"plain"}),
+        ("figure tab-slack-sh", {"tab-slack-share"}),
+        ("diff 0.1", {"0.1.0"}),
     ],
 )
 def test_the_shell_completes(words: str, expected: set[str]) -> None:
@@ -565,6 +624,23 @@ def test_completion_can_be_shown_for_a_shell() -> None:
         (["measure", "--page-sizes", "x"], "page sizes are 'x'; accepted: whole numbers"),
         (["measure", "--seed", "x"], "invalid int value: 'x' (see --help)"),
         (["measure", "--nope"], "unrecognized arguments: --nope (see --help)"),
+        (["cite"], "Missing argument 'ID'"),
+        (["cite", "fig-slack-shar"], "the nearest are fig-slack-share"),
+        (["cite", "fig-slack-share", "--format", "x"], "--format is 'x'; accepted: bibtex or"),
+        (["cite", "fig-slack-share", "--book", "{folder}/x"], "x: no such folder; accepted: a bu"),
+        (["cite", "fig-slack-share", "--book", "{folder}"], "a folder without _toc.yml or"),
+        (["figure", "{lengths}"], "neither PNG nor SVG"),
+        (["figure", "{folder}"], "no such file; accepted: a PNG or SVG"),
+        (["figure", "paged.p4.tail_slack_slots"], "is a number; accepted: a figure or a table"),
+        (["figure", "fig-slack-share", "--again"], "--again and --out DIR; accepted: both"),
+        (["figure", "fig-slack-share", "--again", "--out", "{folder}"], "is there already"),
+        (["figure", "fig-slack-share", "--again", "--out", "{folder}/a/b"], "cannot be written"),
+        (["diff", "0.1.0"], "Missing argument 'NEW'"),
+        (["diff", "0.0.1", "."], "'0.0.1': no such release, folder, file or revision; accepted"),
+        (["diff", "{lengths}", "."], "three.txt: no JSON"),
+        (["diff", "{folder}", "."], "a folder without _toc.yml or numbers.json; accepted"),
+        (["diff", "0.1.0", ".", "--out", "{folder}"], "(it is a folder); accepted: a file"),
+        (["diff", "0.1.0", ".", "--out", "{folder}/a/b.md"], "cannot be written"),
         (["derive", "--raw", "{folder}"], "no raw file azure_code_2023.csv or AzureLLM"),
         ([], "no command; accepted: account, sweep"),
         (["audit"], "No such command 'audit' (see --help)"),
@@ -763,6 +839,9 @@ IMPORTS = {
     "account --lengths 5,9,17 --page-size 4 --json": set(),
     "account azure_code_2023 --json": {"pandas"},
     "models Llama-3.1-8B --json": set(),
+    "cite fig-slack-share --json": set(),
+    "figure fig-slack-share --json": set(),
+    "diff 0.1.0 . --json": set(),
     "replay azure_conv_2023 --capacity 65536 --first 9 --json": {"numba", "pandas"},
     "decide azure_conv_2023 --model Llama-3.1-8B --json": {"pandas"},
     "sweep azure_conv_2023 --capacity 1048576 --jobs 1 --json": {"numba", "pandas"},

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -315,7 +316,6 @@ def test_data_of_another_digest_are_not_compared(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- made again
 
 IMPORTS = """
-import matplotlib.pyplot as plt
 import pandas as pd
 from kvledger.book import figure, number, table
 from kvledger.book import style
@@ -323,7 +323,7 @@ style.apply()
 """
 DRAW = """
 frame = pd.DataFrame({"page_size": [1, 16], "share": [0, VALUE]})
-fig, axes = plt.subplots(figsize=(4, 3)); axes.set_title("Pages hold less")
+fig, axes = style.canvas(3.0); axes.set_title("Pages hold less")
 axes.plot(frame["page_size"], frame["share"], color=style.PART["tail slack"].colour)
 figure("fig-a", fig, data=frame, alt="A line that rises from nothing at one slot to a share at 16.")
 """
@@ -509,6 +509,7 @@ def test_progress_is_for_a_terminal(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (piped.returncode, piped.stderr) == (0, "")
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 120))
     shown = subprocess.Popen([*command, "../shown"], cwd=root, env=ENVIRONMENT,
                              stdout=subprocess.DEVNULL, stderr=theirs)  # fmt: skip
     os.close(theirs)

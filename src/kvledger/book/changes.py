@@ -30,11 +30,15 @@ _MARKS = re.compile(r"([\\`*_{}\[\]<>|$&~!@#])")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One number, figure or table that both editions have, and in which ways it differs."""
+    """One number, figure or table that both editions have, and in which ways it differs.
+
+    ``by_text`` tells that what is shown was compared: the two digests are then of different things.
+    """
 
     old: Entry
     new: Entry
     ways: tuple[Way, ...]
+    by_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def compare(old: Edition, new: Edition) -> Changes:
         if one.page != other.page:
             ways.append("page")
         if ways:
-            changed.append(Change(one, other, tuple(ways)))
+            changed.append(Change(one, other, tuple(ways), not exactly))
     return Changes(
         old,
         new,
@@ -207,11 +211,8 @@ def in_words(change: Change) -> list[str]:
                 was, now = (f"{e.text} (exactly {e.value} {e.unit})" for e in (old, new))
             said.append(f"{was}, now {now}")
         elif way == "data":
-            if old.digest[:SHORT_DIGEST] != new.digest[:SHORT_DIGEST]:
-                digests = f"{old.digest[:SHORT_DIGEST]}, now {new.digest[:SHORT_DIGEST]}"
-                said.append(f"other data ({digests})")
-            else:
-                said.append("other data")
+            digests = f"{old.digest[:SHORT_DIGEST]}, now {new.digest[:SHORT_DIGEST]}"
+            said.append("other rows" if change.by_text else f"other data ({digests})")
         elif way in ("kind", "source"):
             said.append(f"was {origin(old)}, is {origin(new)}")
         else:
@@ -280,6 +281,8 @@ def _was_is(change: Change, way: Way) -> tuple[str, str]:
     if way == "value":
         was, now = _with_unit(change.old), _with_unit(change.new)
         return (was, now) if was != now else (str(change.old.value), str(change.new.value))
+    if way == "data" and change.by_text:
+        return "", "other rows"
     if way == "data":
         return change.old.digest[:SHORT_DIGEST], change.new.digest[:SHORT_DIGEST]
     if way == "page":
