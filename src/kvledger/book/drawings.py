@@ -527,7 +527,7 @@ def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
     title : str
         The conclusion.
     """
-    order = list(dict.fromkeys(frame.sort_values("kv_bytes_per_token")["model"]))
+    order = list(dict.fromkeys(frame.sort_values("kv_bytes_per_token", kind="stable")["model"]))
     fig, ax = style.canvas(0.19 * len(order) + 1.5)
     fig.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr, call-arg]
     low, high = (float(frame[column].iloc[0]) for column in ("needed_from", "needed_to"))
