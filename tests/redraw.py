@@ -12,12 +12,14 @@ import builtins
 import json
 import re
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 _FRAME = "frame_of_the_csv"
+_NUMERAL = re.compile(r"-?\d+(?:/\d+|\.\d+)?")
 
 
 class Drawing(NamedTuple):
@@ -143,8 +145,19 @@ def draw(drawing: Drawing, frame: pd.DataFrame) -> Any:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read a figure's CSV as anybody would."""
-    return pd.read_csv(path)
+    """Read a figure's CSV; exact shares stand in it as fractions, such as ``3/14``."""
+    frame = pd.read_csv(path)
+    for name, column in frame.items():
+        texts = [text for text in column.dropna() if isinstance(text, str)]
+        if any("/" in text for text in texts) and all(map(_NUMERAL.fullmatch, texts)):
+            frame[name] = column.map(_number, na_action="ignore").astype(object)
+    return frame
+
+
+def _number(text: str) -> Fraction | int | float:
+    if "/" in text:
+        return Fraction(text)
+    return float(text) if "." in text else int(text)
 
 
 # ---------------------------------------------------------------- comparing

@@ -80,11 +80,13 @@ SCRIPT = """() => {
     return marks.length && e.checkVisibility({opacityProperty: true}) ? Math.max(...marks) : 0;
   };
   const covered = (e) => {
-    const rects = [...e.getClientRects()].filter((r) => r.width > 0 && r.height > 0);
-    const points = rects.flatMap((r) => [0.1, 0.5, 0.9].flatMap((x) => [0.2, 0.5, 0.8].map((y) =>
-      [r.left + x * r.width, r.top + y * r.height])));
-    const inside = points.filter(([x, y]) =>
-      x >= 0 && y >= 0 && x < innerWidth && y < innerHeight);
+    // What is larger than the window is looked for in the part that is in it.
+    const inside = [...e.getClientRects()].map((r) => ({
+      left: Math.max(r.left, 0), right: Math.min(r.right, innerWidth),
+      top: Math.max(r.top, 0), bottom: Math.min(r.bottom, innerHeight),
+    })).filter((r) => r.right > r.left && r.bottom > r.top)
+      .flatMap((r) => [0.1, 0.5, 0.9].flatMap((x) => [0.2, 0.5, 0.8].map((y) =>
+        [r.left + x * (r.right - r.left), r.top + y * (r.bottom - r.top)])));
     if (!inside.length) return "it is outside the window";
     const tops = inside.map(([x, y]) => document.elementFromPoint(x, y));
     if (tops.some((t) => t && (e.contains(t) || t.contains(e)))) return "";

@@ -24,7 +24,6 @@ from browser.noscript import (
     words_are_readable,
 )
 from browser.whole import (
-    no_failed_response,
     no_foreign_request,
     no_sideways_overflow,
     one_rendering_a_mode,
@@ -32,7 +31,6 @@ from browser.whole import (
 
 CHECKS = (
     *NOSCRIPT_CHECKS,
-    no_failed_response,
     no_foreign_request,
     no_sideways_overflow,
     one_rendering_a_mode,

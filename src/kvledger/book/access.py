@@ -212,10 +212,27 @@ def _write_noscript(app: Sphinx, error: Exception | None) -> None:
         return
     static = Path(app.outdir) / "_static"
     own = (ASSETS / NOSCRIPT).read_text(encoding="utf-8")
-    others = (path for path in sorted(static.rglob("*.css")) if path.name != NOSCRIPT)
-    parts = [without_scripts(path.read_text(encoding="utf-8")) for path in others]
+    page = Path(cast(Any, app.builder).get_outfilename(app.config.root_doc))
+    files = in_order(page.read_text(encoding="utf-8"), static)
+    parts = [without_scripts(path.read_text(encoding="utf-8")) for path in files]
     text = "\n".join(part for part in parts if part)
     (static / NOSCRIPT).write_text(f"{own}\n{text}\n", encoding="utf-8")
+
+
+def in_order(page: str, static: Path) -> list[Path]:
+    """Return the style sheets of a site in the order of a page that loads them, then the others.
+
+    Parameters
+    ----------
+    page : str
+        HTML of a page.
+    static : Path
+        The folder ``_static`` of the site.
+    """
+    loaded = re.findall(r'href="[^"]*_static/([^"?]+\.css)', page)
+    first = [static / name for name in dict.fromkeys(loaded) if name != NOSCRIPT]
+    others = sorted(path for path in static.rglob("*.css") if path.name != NOSCRIPT)
+    return first + [path for path in others if path not in first]
 
 
 def _configure(app: Sphinx, config: Config) -> None:
