@@ -83,6 +83,20 @@ def test_a_title_is_made_from_data(path: Path, id: str, call: ast.Call) -> None:
     assert not isinstance(title.args[0], ast.Constant)
 
 
+def test_stored_titles_say_an_answer_each() -> None:
+    """A number stands in each, and no two figures have the same."""
+    stored = {
+        output["metadata"]["kvledger"]["id"]: output["metadata"]["kvledger"]["title"]
+        for path in NOTEBOOKS
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for output in cell.get("outputs", [])
+        if "title" in output.get("metadata", {}).get("kvledger", {})
+    }
+    assert set(stored) == {id for _, id, _ in CALLS}
+    assert len(set(stored.values())) == len(stored)
+    assert [id for id, title in stored.items() if not re.search(r"\d", title)] == []
+
+
 # ---------------------------------------------------------------- each follows its data
 
 
