@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kvledger.book
 from kvledger import LedgerError, __version__
 from kvledger.book.catalogue import (
     FILES,
@@ -386,3 +390,32 @@ def test_permalinks(book: Catalogue) -> None:
     assert len(set(links)) == len(links)
     number = book.entries["paged.p4.allocated_slots"]
     assert permalink(number) == "chapters/page_tail_slack.html#n-paged.p4.allocated_slots"
+
+
+def test_a_look_up_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom kvledger.book.catalogue import stored_catalogue\n"
+        "from kvledger.book import citing\nfrom pathlib import Path\n"
+        f"assert stored_catalogue(Path({str(ROOT)!r})).entries\n"
+        "print(*({'matplotlib', 'pandas', 'torch', 'nbformat', 'sphinx'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_names_that_type_checkers_see_of_the_book_are_those_found() -> None:
+    tree = ast.parse(Path(kvledger.book.__file__).read_text(encoding="utf-8"))
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        node.module: tuple(alias.name for alias in node.names)
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert seen.pop("kvledger.book") == ("style",)
+    assert seen == kvledger.book._HOMES
+    assert sorted(kvledger.book.__all__) == sorted([*kvledger.book._HOME_OF, "style"])
+    for name in kvledger.book.__all__:
+        assert getattr(kvledger.book, name) is not None
+        assert name in dir(kvledger.book)
+    with pytest.raises(AttributeError, match="no attribute 'nmber'"):
+        getattr(kvledger.book, "nmber")  # noqa: B009
