@@ -392,7 +392,13 @@ def test_pages_say_when_they_were_checked(book: Book) -> None:
     book.edit(
         "_toc.yml", "- file: chapters/notes", "- file: chapters/notes\n      - file: chapters/list"
     )
-    assert book.build().returncode == 0
+    book.edit(
+        "_config.yml",
+        "- kvledger.book.sphinxext",
+        "- kvledger.book.sphinxext\n    - kvledger.book.numberlist",
+    )
+    done = book.build()
+    assert done.returncode == 0, done.stdout + done.stderr
     assert line_of(book.page("list")).startswith("4 numbers of other pages, shown here, were last")
     # Another formula: what was checked is no longer what is shown.
     book.edit("src/fixture_formula.py", "* page for n", "* page + 1 for n")
