@@ -26,8 +26,8 @@ settings.register_profile("kvledger", deadline=None)
 settings.load_profile("kvledger")
 
 # The small book is run by test_build.py, and its notebooks have no outputs to compare. What records
-# vLLM needs vLLM: `make test-peers`.
-collect_ignore_glob = ["build_fixture/*", "peers/*"]
+# vLLM needs vLLM: `make test-peers`. Conditions are loaded by the Pythons of builds under test.
+collect_ignore_glob = ["build_fixture/*", "peers/*", "conditions/*"]
 
 
 @pytest.fixture(scope="session")
