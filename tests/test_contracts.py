@@ -35,7 +35,6 @@ from kvledger.book import (
     ClaimMismatch,
     cite,
     claims_table,
-    contracts,
     data_digest,
     figure,
     figures_folder,
@@ -45,7 +44,10 @@ from kvledger.book import (
     style,
     table,
 )
-from kvledger.book.contracts import RECORD
+from kvledger.book.contracts import RECORD, tables_folder
+from kvledger.book.imagestamp import read_stamp
+from kvledger.book.showing import outputs as showing
+from kvledger.book.showing.quantities import UNIT_OF_WORD, quantity
 
 Output = tuple[dict[str, Any], dict[str, Any]]
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,8 +57,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def outputs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Output]:
     """Collect what a notebook would show, in a process of its own."""
     shown: list[Output] = []
-    monkeypatch.setattr(contracts, "_emit", lambda data, meta: shown.append((data, meta)))
-    monkeypatch.setattr(contracts, "_shown", {})
+    monkeypatch.setattr(showing, "emit", lambda data, meta: shown.append((data, meta)))
+    monkeypatch.setattr(showing, "_shown", {})
     monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path / "figures"))
     return shown
 
@@ -170,15 +172,20 @@ def test_number_emits_one_record(outputs: list[Output]) -> None:
             {RECORD: "40"},
             {
                 "scrapbook": {"name": "toy.slots", "mime_prefix": "application/papermill.record/"},
-                "kvledger": {"kind": "computed", "source": None},
+                "kvledger": {"kind": "computed", "source": None, "value": "40", "unit": "slots"},
             },
         )
     ]
 
 
 def test_number_says_how_it_was_measured(outputs: list[Output]) -> None:
-    number("toy.seconds", 1.25, ".2f", kind="measured", source="bench.json")
-    assert outputs[0][1]["kvledger"] == {"kind": "measured", "source": "bench.json"}
+    number("toy.seconds", 1.25, ".2f", unit="s", kind="measured", source="bench.json")
+    assert outputs[0][1]["kvledger"] == {
+        "kind": "measured",
+        "source": "bench.json",
+        "value": "1.25",
+        "unit": "s",
+    }
 
 
 @pytest.mark.parametrize("id", ["", "A.b", "a:b", "a b", "a..b", ".a", "4a", "a-b", 4, None])
@@ -207,6 +214,83 @@ def test_one_id_says_one_thing(outputs: list[Output]) -> None:
     with pytest.raises(LedgerError, match=r"toy\.slots: shown before as '40', now as '41'"):
         number("toy.slots", 41)
     assert len(outputs) == 2
+
+
+# --- values and units -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("id", "value", "fmt", "unit", "says"),
+    [
+        ("a.free_slots", 38, None, None, ("38", "slots")),
+        ("a.tokens", np.int64(31), None, None, ("31", "tokens")),
+        ("tokens", 31, None, None, ("31", "tokens")),
+        ("a.mean_slots", Fraction(153, 4), None, None, ("153/4", "slots")),
+        ("a.mean_slots", Decimal("38.25"), None, None, ("153/4", "slots")),
+        ("a.best_page_size", 16, None, None, ("16", "slots")),
+        ("a.c", 0.1 + 0.2, ".2f", None, ("0.3", "slots a page")),
+        ("a.share", Fraction(183, 500), ".1%", None, ("183/5", "%")),
+        ("a.share", 0.366, ".1%", None, ("36.6", "%")),
+        ("a.memory", 57344, "bytes", None, ("57344", "bytes")),
+        ("a.ratio", 2.5, ".1f", "", ("2.5", "")),
+        ("a.held", 12.0, ".1f", "slots a token", ("12", "slots a token")),
+        ("a.held_slots", 12, None, "slots a token", ("12", "slots a token")),
+        ("a.name", "Azure code", None, None, ("Azure code", "text")),
+        ("a.slots", "not measured", None, None, ("not measured", "text")),
+        ("fig2.vllm.token_states", Fraction("96.3"), ".1f", None, ("963/10", "% of KV memory")),
+        ("metadata.c1.best_cost", 50, None, None, ("50", "token-slot equivalents")),
+    ],
+)
+def test_value_and_unit(
+    outputs: list[Output],
+    id: str,
+    value: Any,
+    fmt: str | None,
+    unit: str | None,
+    says: tuple[str, str],
+) -> None:
+    number(id, value, fmt, unit=unit)
+    about = outputs[0][1]["kvledger"]
+    assert (about["value"], about["unit"]) == says
+
+
+@pytest.mark.parametrize(
+    ("id", "value", "fmt", "unit", "says"),
+    [
+        ("a.near", 4, None, None, r"a\.near: no unit; accepted: .*''.*slots, tokens, pages"),
+        ("a.backslots", 4, None, None, "no unit"),
+        ("a.share", 0.5, ".1%", "slots", "'slots', but it is known to be '%'"),
+        ("a.memory", 5, "bytes", "slots", "known to be 'bytes'"),
+        ("a.name", "words", None, "slots", "known to be 'text'"),
+        ("paged.p4.allocated_slots", 40, None, "tokens", "known to be 'slots'"),
+        ("a.slots", 4, None, " slots", "one line of text"),
+        ("a.slots", 4, None, 4, "one line of text"),
+    ],
+)
+def test_a_unit_is_refused(
+    outputs: list[Output], id: str, value: Any, fmt: str | None, unit: Any, says: str
+) -> None:
+    with pytest.raises(LedgerError, match=says):
+        number(id, value, fmt, unit=unit)
+    assert not outputs
+
+
+def test_a_cited_number_has_its_published_value_and_unit(outputs: list[Output]) -> None:
+    cite("fig2.orca_pow2.internal")
+    about = outputs[0][1]["kvledger"]
+    assert (about["value"], about["unit"]) == ("68/5", "% of KV memory")
+
+
+@given(st.fractions(), st.sampled_from(sorted(UNIT_OF_WORD)))
+def test_an_exact_value_loses_nothing(value: Fraction, word: str) -> None:
+    found = quantity(f"a.{word}", value, ".3g")
+    assert (Fraction(found.value), found.unit) == (value, UNIT_OF_WORD[word])
+    assert Fraction(quantity("a.share", value, ".3%").value) == 100 * value
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_keeps_twelve_digits(value: float) -> None:
+    assert float(quantity("a.slots", value, ".3g").value) == pytest.approx(value, rel=1e-11)
 
 
 # --- published numbers ----------------------------------------------------------------
@@ -253,7 +337,7 @@ def test_cite(outputs: list[Output], id: str, text: str, source: str) -> None:
     cite(id)
     ((data, meta),) = outputs
     assert data == {RECORD: text}
-    assert meta["kvledger"] == {"kind": "cited", "source": source}
+    assert (meta["kvledger"]["kind"], meta["kvledger"]["source"]) == ("cited", source)
     assert meta["scrapbook"]["name"] == id
 
 
@@ -381,10 +465,43 @@ def test_table_as_html(outputs: list[Output]) -> None:
     html.parser.HTMLParser().feed(text)
 
 
+def test_table_saves_exact_values(outputs: list[Output], tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"what": ["a", "=b"], "share": [Fraction(1, 3), None], "x": [0.1 + 0.2, 2.0]}
+    )
+    table("tab-exact", frame, caption="Three `values`.", formats={"share": ".1%", "x": ".0f"})
+    folder = tmp_path / "tables"
+    assert sorted(p.name for p in folder.iterdir()) == ["tab-exact.csv", "tab-exact.json"]
+    content = (folder / "tab-exact.csv").read_bytes()
+    assert content == b"what,share,x\na,1/3,0.3\n'=b,,2\n"
+    about = json.loads((folder / "tab-exact.json").read_text())
+    meta = outputs[0][1]["kvledger"]
+    assert meta == {
+        "id": "tab-exact",
+        "kind": "computed",
+        "source": None,
+        "caption": "Three values.",
+        "digest": hashlib.sha256(content).hexdigest(),
+    }
+    assert {key: about[key] for key in meta} == meta
+    assert data_digest(frame) == meta["digest"]
+
+
+def test_a_refused_table_saves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="finite"):
+        table(
+            "tab-a",
+            pd.DataFrame({"a": [math.inf]}),
+            caption="A table that is refused.",
+            formats={"a": ".1f"},
+        )
+    assert not (tmp_path / "tables").exists()
+
+
 def test_table_depends_on_nothing_but_its_values(outputs: list[Output]) -> None:
     table("tab-a", FRAME, caption=CAPTION, formats={"share": ".1%"})
     with pd.option_context("display.precision", 2, "display.max_columns", 1):
-        contracts._shown.clear()
+        showing._shown.clear()
         table("tab-a", FRAME.convert_dtypes(), caption=CAPTION, formats={"share": ".1%"})
     assert outputs[0] == outputs[1]
 
@@ -439,7 +556,7 @@ def draw() -> Figure:
 def test_figure_saves_and_shows(outputs: list[Output], tmp_path: Path) -> None:
     figure("fig-bars", draw(), DATA, ALT)
     folder = tmp_path / "figures"
-    ends = ["bib", "csv", "dark.svg", "json", "png", "svg"]
+    ends = ["csv", "dark.svg", "json", "png", "svg"]
     assert sorted(p.name for p in folder.iterdir()) == [f"fig-bars.{end}" for end in ends]
     content = (folder / "fig-bars.csv").read_bytes()
     full = hashlib.sha256(content).hexdigest()
@@ -447,7 +564,14 @@ def test_figure_saves_and_shows(outputs: list[Output], tmp_path: Path) -> None:
     ((data, meta),) = outputs
     assert data["text/plain"] == f"fig-bars · data {full[:8]}"
     assert set(data) == {"image/png", "text/plain"}
-    assert meta["kvledger"] == {"kind": "computed", "source": None}
+    assert meta["kvledger"] == {
+        "id": "fig-bars",
+        "kind": "computed",
+        "source": None,
+        "title": "Pages hold less",
+        "alt": ALT,
+        "digest": full,
+    }
     rows = list(csv.reader(io.StringIO(content.decode())))
     assert rows == [
         ["policy", "slots", "share"],
@@ -470,20 +594,23 @@ def test_figure_saves_and_shows(outputs: list[Output], tmp_path: Path) -> None:
     assert plt.get_fignums() == []
 
 
-def test_figure_can_be_cited(tmp_path: Path) -> None:
+def test_drawings_and_json_say_the_same(outputs: list[Output], tmp_path: Path) -> None:
     figure("fig-bars", draw(), DATA, ALT)
-    entry = (tmp_path / "figures" / "fig-bars.bib").read_text()
-    assert entry.startswith("@misc{kvledger-fig-bars,\n")
-    assert "title   = {{Pages hold less}}" in entry
-    assert "author  = {{kvledger contributors}}" in entry
-    assert f"version = {{{__version__}}}" in entry
-    assert "url     = {figures/fig-bars.svg}" in entry
-    assert f"data digest {data_digest(DATA)[:8]}" in entry
-    assert entry.count("{") == entry.count("}")
-    citation = ROOT / "CITATION.cff"
-    if citation.exists():
-        released = re.search(r"date-released:\s*['\"]?(\d{4})", citation.read_text())
-        assert released is None or int(released[1]) == contracts.RELEASE_YEAR
+    folder = tmp_path / "figures"
+    about = json.loads((folder / "fig-bars.json").read_text())
+    stamps = [read_stamp(folder / f"fig-bars{end}") for end in (".svg", ".dark.svg", ".png")]
+    assert stamps[0] == stamps[1] == stamps[2]
+    stamp = stamps[0]
+    assert stamp.pop("data_digest") == about["digest"] == data_digest(DATA)
+    assert stamp == {key: about[key] for key in stamp}
+    assert set(stamp) >= {"project", "version", "id", "title", "source_digest"}
+    # A cell knows no page, and a reader's own drawing no licence of ours.
+    assert not {"page", "cell", "licence"} & set(stamp)
+    shown = tmp_path / "shown.png"
+    shown.write_bytes(outputs[0][0]["image/png"])
+    # An edit of the code must not change what is stored in a notebook.
+    del stamp["source_digest"]
+    assert read_stamp(shown) == {**stamp, "data_digest": about["digest"]}
 
 
 def test_figure_is_the_same_each_time(tmp_path: Path) -> None:
@@ -625,26 +752,26 @@ def test_one_figure_id_has_one_data() -> None:
         figure("fig-bars", draw(), DATA.assign(slots=[41, 96]), ALT)
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.svg"
-    path.write_bytes(b"old")
-
-    def fail(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        contracts._save(path, b"new")
-    assert [p.name for p in tmp_path.iterdir()] == ["a.svg"]
-    assert path.read_bytes() == b"old"
+def test_a_failed_save_leaves_nothing_half(tmp_path: Path) -> None:
+    figure("fig-bars", draw(), DATA, ALT)
+    showing._shown.clear()
+    path = tmp_path / "figures" / "fig-bars.svg"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):  # what makes a report says it in the reader's words
+        figure("fig-bars", draw(), DATA, ALT)
+    assert plt.get_fignums() == []
+    assert not list((tmp_path / "figures").glob(".*"))
 
 
-def test_figures_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert (figures_folder(), tables_folder()) == (tmp_path / "figures", tmp_path / "tables")
     monkeypatch.delenv("KVLEDGER_FIGURES_DIR")
     monkeypatch.setattr("kvledger.datafiles.repository_root", lambda: tmp_path)
     assert figures_folder() == tmp_path / "_build" / "figures"
+    assert tables_folder() == tmp_path / "_build" / "tables"
     monkeypatch.setattr("kvledger.datafiles.repository_root", lambda: None)
-    assert figures_folder() == Path("figures")
+    assert (figures_folder(), tables_folder()) == (Path("figures"), Path("tables"))
 
 
 def test_the_digest_follows_the_data_not_its_last_bit() -> None:

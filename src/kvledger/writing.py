@@ -25,17 +25,28 @@ def write_whole(path: Path, content: bytes) -> None:
     ['rows.csv']
     """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_whole(path, content)
     except OSError as error:
         raise _refused(path, error) from None
+
+
+def replace_whole(path: Path, content: bytes) -> None:
+    """Write as :func:`write_whole` does, for callers that say themselves what could not be written.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; what was there stays as it was.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def check_folder(path: Path) -> None:

@@ -107,14 +107,12 @@ def title(entry: Entry) -> str:
     if entry.what != "number":
         return " ".join(entry.text.split()).removesuffix(".")
     shown = entry.text.replace("\N{NO-BREAK SPACE}", " ")
-    if entry.unit and entry.unit != "text" and not _says_unit(shown, entry.unit):
-        shown = f"{shown} {entry.unit}"
+    unit = entry.unit or ""
+    if unit.startswith("%"):  # of what stands behind the sign, if anything
+        shown = shown.removesuffix("%") + unit
+    elif unit not in ("", "text") and not (unit == "bytes" and shown.endswith("B")):
+        shown = f"{shown} {unit}"
     return f"{entry.id}: {shown}"
-
-
-def _says_unit(shown: str, unit: str) -> bool:
-    """Tell whether a number's text ends in its unit, as percentages and IEC sizes do."""
-    return shown.endswith(unit) or (unit == "bytes" and shown.endswith("B"))
 
 
 def _stamp(entry: Entry, catalogue: Catalogue) -> str:

@@ -23,7 +23,7 @@ from kvledger.book.showing.frames import csv_bytes, named_columns
 from kvledger.book.showing.outputs import FIGURE_ID, Kind
 from kvledger.book.slimming import slim_svg
 from kvledger.errors import LedgerError
-from kvledger.writing import write_whole
+from kvledger.writing import replace_whole
 
 __all__ = ["figure"]
 
@@ -243,10 +243,10 @@ def figure(
         folder = figures_folder()
         folder.mkdir(parents=True, exist_ok=True)
         for end, drawing in (("", svg), (".dark", style.to_dark(svg))):
-            write_whole(folder / f"{id}{end}.svg", stamped_svg(drawing, stamp).encode())
-        write_whole(folder / f"{id}.png", stamped_png(large, stamp))
-        write_whole(folder / f"{id}.csv", content)
-        write_whole(folder / f"{id}.json", json_bytes(about))
+            replace_whole(folder / f"{id}{end}.svg", stamped_svg(drawing, stamp).encode())
+        replace_whole(folder / f"{id}.png", stamped_png(large, stamp))
+        replace_whole(folder / f"{id}.csv", content)
+        replace_whole(folder / f"{id}.json", json_bytes(about))
     finally:
         plt.close(fig)
     outputs.emit(

@@ -43,5 +43,5 @@ def tables_folder() -> Path:
 
 
 def json_bytes(content: Mapping[str, Any]) -> bytes:
-    """Return JSON as it stands beside a figure or a table."""
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    """Return JSON as all its files here hold it: readable, the same for the same content."""
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

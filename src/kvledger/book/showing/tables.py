@@ -17,7 +17,7 @@ from kvledger.book.showing.folders import json_bytes, tables_folder
 from kvledger.book.showing.frames import csv_bytes, named_columns
 from kvledger.book.showing.outputs import TABLE_ID, Kind
 from kvledger.errors import LedgerError
-from kvledger.writing import write_whole
+from kvledger.writing import replace_whole
 
 __all__ = ["table"]
 
@@ -157,8 +157,8 @@ def _save(id: str, frame: pd.DataFrame, caption: str, kind: str, source: str | N
     }
     folder = tables_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / f"{id}.csv", content)
-    write_whole(folder / f"{id}.json", json_bytes(about))
+    replace_whole(folder / f"{id}.csv", content)
+    replace_whole(folder / f"{id}.json", json_bytes(about))
     return digest
 
 

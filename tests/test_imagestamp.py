@@ -1,0 +1,211 @@
+"""Stamps in pictures: the same in PNG and SVG, pixels untouched, strangers' files with care."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tempfile
+import xml.etree.ElementTree as ET
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, PngImagePlugin
+
+from kvledger import LedgerError
+from kvledger.book import imagestamp
+from kvledger.book.imagestamp import NAMESPACE, read_stamp, stamped_png, stamped_svg
+
+STAMP = {
+    "project": "kvledger",
+    "version": "1.2",
+    "id": "fig-a",
+    "title": "Slack grows",
+    "data_digest": "0" * 64,
+    "source_digest": "1" * 64,
+    "licence": "CC BY 4.0",
+}
+SVG = (
+    '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
+    '<!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" '
+    '"http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">\n'
+    '<svg xmlns="http://www.w3.org/2000/svg" width="9pt"><metadata><a/></metadata><g/></svg>'
+)
+
+
+def png(**texts: str) -> bytes:
+    info = PngImagePlugin.PngInfo()
+    for name, text in texts.items():
+        info.add_text(name, text)
+    stream = io.BytesIO()
+    Image.effect_noise((16, 9), 90).save(stream, "PNG", pnginfo=info)
+    return stream.getvalue()
+
+
+def read(content: bytes) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "picture.jpg"  # the name says nothing
+        path.write_bytes(content)
+        return read_stamp(path)
+
+
+def pixels(content: bytes) -> bytes:
+    with Image.open(io.BytesIO(content)) as image:
+        return image.tobytes()
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+@given(st.dictionaries(st.sampled_from(["title", "page", "cell", "licence", "source"]), TEXTS))
+@settings(max_examples=60)
+def test_both_give_back_what_was_written(words: dict[str, str]) -> None:
+    stamp = {**STAMP, **words}
+    drawing = png()
+    stamped = stamped_png(drawing, stamp)
+    assert read(stamped) == read(stamped_svg(SVG, stamp).encode()) == stamp
+    assert pixels(stamped) == pixels(drawing)
+
+
+def test_a_new_stamp_takes_the_place_of_the_old() -> None:
+    new = {**STAMP, "page": "chapters/a", "title": "Ångström"}
+    drawing = png(Software="kvledger 1", Title="old")
+    once, twice = stamped_png(drawing, new), stamped_png(stamped_png(drawing, STAMP), new)
+    assert once == twice
+    with Image.open(io.BytesIO(once)) as image:
+        image.load()
+        assert image.text["Title"] == "Ångström"  # type: ignore[attr-defined]
+        assert image.text["Software"] == "kvledger 1"  # type: ignore[attr-defined]
+        assert image.text["Copyright"] == "CC BY 4.0"  # type: ignore[attr-defined]
+    assert stamped_svg(stamped_svg(SVG, STAMP), new) == stamped_svg(SVG, new)
+    assert stamped_svg(SVG, new).count(NAMESPACE) == 1
+
+
+def test_a_stamped_drawing_is_the_same_drawing() -> None:
+    root = ET.fromstring(stamped_svg(SVG, STAMP))
+    plain = ET.fromstring(SVG)
+    root.remove(root[0])
+    assert [e.tag for e in root.iter()] == [e.tag for e in plain.iter()]
+    assert root.attrib == plain.attrib
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 20, 40, -1])
+def test_no_whole_png_is_refused(size: int) -> None:
+    with pytest.raises(LedgerError, match="whole PNG"):
+        stamped_png(png()[:size], STAMP)
+
+
+def test_no_svg_is_refused() -> None:
+    for text in ("", "<html></html>", "<svg/>"):
+        with pytest.raises(LedgerError, match="accepted: an SVG"):
+            stamped_svg(text, STAMP)
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [{}, {**STAMP, "title": 4}, {k: v for k, v in STAMP.items() if k != "id"},
+     {**STAMP, "title": "x" * 2**17}],
+)  # fmt: skip
+def test_a_stamp_is_refused(stamp: dict[str, str]) -> None:
+    with pytest.raises(LedgerError, match="stamp"):
+        stamped_png(png(), stamp)
+    with pytest.raises(LedgerError, match="stamp"):
+        stamped_svg(SVG, stamp)
+
+
+# --- strangers' files -----------------------------------------------------------------
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def with_text(text: bytes) -> bytes:
+    whole = png()
+    return whole[:33] + chunk(b"tEXt", b"kvledger\0" + text) + whole[33:]
+
+
+def huge_png() -> bytes:
+    """A picture that claims to be larger than any memory."""
+    header = struct.pack(">IIBBBBB", 2**31 - 1, 2**31 - 1, 8, 6, 0, 0, 0)
+    return png()[:8] + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+def text_bomb() -> bytes:
+    """Compressed text that fills the memory of whoever unpacks it."""
+    whole = png()
+    packed = zlib.compress(b"x" * 2**27)
+    return whole[:33] + chunk(b"zTXt", b"kvledger\0\0" + packed) + whole[33:]
+
+
+LAUGHS = (
+    '<!DOCTYPE svg [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">'
+    '<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>'
+    f'<svg xmlns="http://www.w3.org/2000/svg"><stamp xmlns="{NAMESPACE}">&c;</stamp></svg>'
+)
+OUTSIDE = (
+    '<!DOCTYPE svg [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+    f'<svg xmlns="http://www.w3.org/2000/svg"><stamp xmlns="{NAMESPACE}">&x;</stamp></svg>'
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "neither PNG nor SVG"),
+        (b"GIF89a", "neither PNG nor SVG"),
+        (b"<html></html>", "neither PNG nor SVG"),
+        (b"\xff\xd8\xff\xe0", "neither PNG nor SVG"),
+        (b"\0" * 1000, "neither PNG nor SVG"),
+        (png(), "no stamp of kvledger"),
+        (png(Title="kvledger"), "no stamp of kvledger"),
+        (SVG.encode(), "no stamp of kvledger"),
+        (png()[:30], "cannot be read"),
+        (stamped_svg(SVG, STAMP)[:350].encode(), "cannot be read"),
+        (huge_png(), "cannot be read"),
+        (text_bomb(), "cannot be read|no stamp|broken"),
+        (LAUGHS.encode(), "entities"),
+        (OUTSIDE.encode(), "entities"),
+        (with_text(b"{"), "broken"),
+        (with_text(b"[" * 60_000), "broken"),
+        (with_text(b"[]"), "broken"),
+        (with_text(b"{}"), "broken"),
+        (with_text(b'{"project": 4}'), "broken"),
+        (with_text(json.dumps({**STAMP, "project": "other"}).encode()), "broken"),
+        (with_text(json.dumps({**STAMP, "title": "x" * 70_000}).encode()), "broken"),
+    ],
+)  # fmt: skip
+def test_a_strangers_file_is_one_clear_error(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match=says) as caught:
+        read_stamp(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@given(st.binary(max_size=300), st.integers(0, 200))
+@settings(max_examples=80)
+def test_damage_is_an_error_or_nothing(noise: bytes, at: int) -> None:
+    for whole in (stamped_png(png(), STAMP), stamped_svg(SVG, STAMP).encode()):
+        damaged = whole[:at] + noise + whole[at + len(noise) :]
+        try:
+            found = read(damaged)
+        except LedgerError:
+            continue
+        assert found["project"] == "kvledger"
+
+
+def test_what_cannot_be_read_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LedgerError, match="no such file"):
+        read_stamp(tmp_path / "absent.png")
+    with pytest.raises(LedgerError, match="no such file"):
+        read_stamp(tmp_path)
+    monkeypatch.setattr(imagestamp, "MAX_FILE_BYTES", 10)
+    path = tmp_path / "large.png"
+    path.write_bytes(png())
+    with pytest.raises(LedgerError, match="bytes; accepted: at most 10"):
+        read_stamp(path)
