@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import os
 import random
 import subprocess
@@ -122,10 +122,10 @@ def _content(name: str, content: bytes) -> bytes:
 
 def pdf_text(content: bytes) -> str:
     """Return the text of a PDF, page by page."""
-    import pypdf
+    import pypdfium2
 
-    reader = pypdf.PdfReader(io.BytesIO(content))
-    return "\f".join(page.extract_text() for page in reader.pages)
+    with contextlib.closing(pypdfium2.PdfDocument(content)) as document:
+        return "\f".join(page.get_textpage().get_text_bounded() for page in document)
 
 
 def _first(one: bytes, other: bytes, name: str) -> list[str]:

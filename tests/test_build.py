@@ -93,8 +93,11 @@ def test_pages_need_no_network(made: Book) -> None:
 
 def test_stamp_and_redirect(made: Book) -> None:
     record = json.loads((made.html / "build.json").read_text(encoding="utf-8"))
-    assert record["source_digest"][:8] in made.page("notes")
-    assert "numbers last checked" in made.page("notes")
+    assert set(record) == {"version", "source_digest", "inputs"}  # and nothing of the clock
+    for name in ("start", "slots", "notes"):
+        assert f"source digest <code>{record['source_digest'][:8]}</code>" in made.page(name)
+        # No check of this book is on record, and the day of its build says nothing.
+        assert '<p class="kv-checked" data-state="never">Not checked yet.</p>' in made.page(name)
     assert 'url=chapters/start.html"' in (made.html / "index.html").read_text(encoding="utf-8")
 
 

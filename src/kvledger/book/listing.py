@@ -24,6 +24,7 @@ from kvledger.book.catalogue import FILES, Catalogue, Entry
 from kvledger.book.pages.catalogued import catalogue
 from kvledger.book.pages.links import to_file
 from kvledger.book.pages.places import figures_folder
+from kvledger.book.pages.stamps import Item, note_shown
 
 __all__ = [
     "KINDS",
@@ -76,8 +77,12 @@ class ListingDirective(SphinxDirective):
             self.env.note_dependency(str(figures_folder().parent / name))
         made: list[nodes.Node] = []
         for page in catalogue().pages:
-            if not of_page(catalogue(), page, self.what):
+            listed = of_page(catalogue(), page, self.what)
+            if not listed:
                 continue
+            # The line below this page says when all of them were last checked.
+            items = (Item(page, entry.what, entry.id) for entry in listed)
+            note_shown(self.env, self.env.docname, items)
             title = page_title(self.env, page)
             anchor = f"{self.what}s-{posixpath.basename(page).replace('_', '-')}"
             section = nodes.section("", nodes.title(title, title), ids=[anchor])

@@ -8,7 +8,6 @@ that made it. A run that fails or writes to stderr is kept nowhere.
 # mypy: disable-error-code="import-untyped,no-untyped-call"
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import json
 import os
@@ -38,7 +37,6 @@ class Run(NamedTuple):
     path: Path
     notebook: Any
     key: str
-    when: float
     seconds: float
     executed: bool
     error: str | None
@@ -286,15 +284,14 @@ def new_run(path: Path, notebook: Any, key: str, folder: Path) -> Run:
 
     kept = folder / "runs" / key
     shutil.rmtree(kept, ignore_errors=True)
-    when = time.time()
     seconds, error = execute(path, notebook, kept / "figures")
     if error is None:
-        facts = {"seconds": round(seconds, 3), "when": when}
+        facts = {"seconds": round(seconds, 3)}
         (kept / "run.json").write_text(json.dumps(facts), encoding="utf-8")
         # Written last: a run is kept when its notebook is there.
         text = nbformat.writes(notebook, nbformat.NO_CONVERT)
         write_whole(kept / "executed.ipynb", text.encode())
-    return Run(path, notebook, key, when, seconds, True, error)
+    return Run(path, notebook, key, seconds, True, error)
 
 
 def kept_run(path: Path, notebook: Any, key: str, folder: Path) -> Run | None:
@@ -310,7 +307,7 @@ def kept_run(path: Path, notebook: Any, key: str, folder: Path) -> Run | None:
     ours = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for mine, done in zip(ours, theirs, strict=True):
         mine.outputs, mine.execution_count = done.outputs, done.execution_count
-    return Run(path, notebook, key, facts["when"], facts["seconds"], False, None)
+    return Run(path, notebook, key, facts["seconds"], False, None)
 
 
 def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
@@ -320,7 +317,6 @@ def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
     """
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
-    from jupyter_cache.cache.db import NbCacheRecord, session_context
 
     cache = get_cache(str(folder / "jupyter_cache"))
     for run in runs:
@@ -331,17 +327,11 @@ def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
         else:
             if not run.executed:
                 continue
-        record = cache.cache_notebook_bundle(
+        cache.cache_notebook_bundle(
             CacheBundleIn(run.notebook, str(run.path), data={"execution_seconds": run.seconds}),
             check_validity=False,
             overwrite=True,
         )
-        # The day on a page is the day on which its cells ran.
-        with session_context(cache.db) as session:
-            session.query(NbCacheRecord).filter_by(pk=record.pk).update(
-                {"created": dt.datetime.fromtimestamp(run.when)}
-            )
-            session.commit()
 
 
 def _gather_files(folder: Path, runs: Sequence[Run]) -> None:

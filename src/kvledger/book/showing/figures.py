@@ -27,6 +27,8 @@ from kvledger.writing import replace_whole
 
 __all__ = ["figure"]
 
+#: Digits of an axes' place, as shares of the figure.
+POSITION_DIGITS = 7
 NOTEBOOK_DPI = 144
 #: Twice the 96 pixels an inch of a web page.
 DOWNLOAD_DPI = 192
@@ -118,6 +120,23 @@ def _title(fig: Figure, alt: str) -> str:
     return re.split(r"(?<=\.)\s", alt)[0].rstrip(".")
 
 
+def _settle(fig: Figure) -> None:
+    """Lay the figure out once, for all its files, and on a grid far finer than a pixel.
+
+    The solver's last digits differ with where in memory things lie, and Matplotlib names the parts
+    of an SVG by a digest of all digits.
+    """
+    fig.draw_without_rendering()
+    fig.set_layout_engine("none")
+    for axes in fig.axes:
+        in_layout = axes.get_in_layout()
+        x, y, width, height = (
+            round(side, POSITION_DIGITS) for side in axes.get_position(True).bounds
+        )
+        axes.set_position((x, y, width, height))
+        axes.set_in_layout(in_layout)
+
+
 def _render(fig: Figure, fmt: str, dpi: int, metadata: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
     fig.savefig(stream, format=fmt, dpi=dpi, metadata=metadata)
@@ -195,6 +214,7 @@ def figure(
             if isinstance(engine, ConstrainedLayoutEngine):
                 low = style.FOOTER_IN / fig.get_figheight()
                 engine.set(rect=(0, low, 1, 1 - low))
+            _settle(fig)
             _check_inks(id, fig)
             small = _render(fig, "png", NOTEBOOK_DPI, {"Software": f"kvledger {version}"})
             _check_inside(id, fig, footer)
