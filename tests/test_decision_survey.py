@@ -260,7 +260,7 @@ def test_costs_are_drawn_each_in_its_own_colour_and_absence_is_written(
 
 def test_ranges_are_as_long_as_they_are(frame: pd.DataFrame) -> None:
     fig = drawings.near_ranges(
-        frame, trace="azure_conv_2023", model=LLAMA, mark=16, titles=("one", "two")
+        frame, title="t", trace="azure_conv_2023", model=LLAMA, mark=16, panels=("one", "two")
     )
     said = words(fig)
     assert {"one", "two", "Azure chat", "Mooncake synthetic", "OPT-13B", "pages of 16"} <= set(said)

@@ -75,7 +75,8 @@ def test_slots_says_the_counts_of_its_frame() -> None:
         ],
         ignore_index=True,
     )
-    said = words(drawings.slots(frame))
+    said = words(drawings.slots(frame, title="Fewer"))
+    assert said.count("Fewer") == 1
     assert "Reserve: 96 slots for 31 tokens" in said
     assert "Shared: 36 slots for 43 tokens" in said
     assert {"65 reserved", "1 tail slack", "8 positions that point at shared pages"} <= set(said)
@@ -124,7 +125,8 @@ def test_every_trace_is_labelled_by_name(traces: survey.Traces) -> None:
         slack,
         "page_size",
         ["final_ratio", "growth_ratio"],
-        title=["a", "b"],
+        title="t",
+        panels=["a", "b"],
         x_label="x",
         y_label="y",
         reference=1.0,

@@ -321,7 +321,7 @@ def test_layers_are_the_parts_and_sharing_is_none_of_them() -> None:
 
 def test_a_pool_over_time_is_a_stack_up_to_its_capacity(three: dict[str, Replay]) -> None:
     frame = growth.over_time(three)
-    fig = drawings.pools_over_time(frame, x_label="steps")
+    fig = drawings.pools_over_time(frame, title="Fuller", x_label="steps")
     assert len(fig.axes) == 3
     for ax, result in zip(fig.axes, three.values(), strict=True):
         tops = stack_tops(ax)
@@ -331,13 +331,19 @@ def test_a_pool_over_time_is_a_stack_up_to_its_capacity(three: dict[str, Replay]
         assert not ax.lines  # nothing is shared
     said = words(fig)
     assert set(three) <= set(said)
-    keys = {"used", "tail slack", "reserved, used later", "reserved, never used", "external"}
+    keys = {
+        "used",
+        "tail slack",
+        "reserved, used later",
+        "reserved, never used",
+        "holes too small to use",
+    }
     assert keys | {"unallocated", "steps"} <= set(said)
 
 
 def test_what_is_spared_is_a_line_and_no_layer(sharing: Replay) -> None:
     frame = growth.over_time({"cache": sharing})
-    fig = drawings.pools_over_time(frame, x_label="steps")
+    fig = drawings.pools_over_time(frame, title="Fuller", x_label="steps")
     (ax,) = fig.axes
     rim, line = ax.lines
     spared = sharing.shared_tokens / sharing.capacity_slots
@@ -353,15 +359,19 @@ def test_what_is_spared_is_a_line_and_no_layer(sharing: Replay) -> None:
 
 
 def test_only_layers_that_hold_something_are_named(three: dict[str, Replay]) -> None:
-    fig = drawings.pools_over_time(growth.over_time({"p": three["pages"]}), x_label="steps")
+    fig = drawings.pools_over_time(
+        growth.over_time({"p": three["pages"]}), title="Fuller", x_label="steps"
+    )
     said = words(fig)
     assert {"used", "tail slack", "unallocated"} <= set(said)
-    assert not {"reserved, used later", "reserved, never used", "external"} & set(said)
+    assert not {"reserved, used later", "reserved, never used", "holes too small to use"} & set(
+        said
+    )
 
 
 def test_bars_of_slots_are_stacks_of_the_capacity(three: dict[str, Replay]) -> None:
     frame = growth.step_by_step(three)
-    fig = drawings.slot_steps(frame)
+    fig = drawings.slot_steps(frame, title="Sooner")
     assert len(fig.axes) == 3
     for ax, result in zip(fig.axes, three.values(), strict=True):
         heights: dict[int, float] = {}
@@ -378,7 +388,9 @@ def test_bars_of_slots_are_stacks_of_the_capacity(three: dict[str, Replay]) -> N
 
 def test_loads_are_drawn_on_one_scale(three: dict[str, Replay]) -> None:
     frame = growth.over_time(three)
-    fig = drawings.loads(frame, titles={"waiting": "One waits", "pages": "None waits"})
+    fig = drawings.loads(
+        frame, title="Waiting", panels={"waiting": "One waits", "pages": "None waits"}
+    )
     one, two = fig.axes
     assert one.get_ylim() == two.get_ylim()
     assert one.get_ylim()[0] == 0

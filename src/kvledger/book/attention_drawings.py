@@ -50,9 +50,9 @@ PEER_STYLES: dict[str, style.LineStyle] = {
 def nothing(title: str) -> Figure:
     """Draw an empty panel that says that nothing was measured."""
     fig, ax = style.canvas(1.6)
+    style.headline(fig, title)
     ax.axis("off")
     ax.text(0.5, 0.45, NOTHING, ha="center", va="center", transform=ax.transAxes)
-    ax.set_title(title, fontsize=10.5)
     return fig
 
 
@@ -70,6 +70,7 @@ def page_table(frame: pd.DataFrame, *, title: str) -> Figure:
     size = int(frame["page_size"].iloc[0])
     step = size + 0.6
     fig, ax = style.canvas(1.85)
+    style.headline(fig, title)
     count = len(frame)
     table_y, pool_y = 0.0, -3.4
     shift = 0.0
@@ -109,7 +110,6 @@ def page_table(frame: pd.DataFrame, *, title: str) -> Figure:
         ax.text(-1.0, y, words, ha="right", va="center_baseline", fontsize=9)
     ax.set(xlim=(-9.5, right), ylim=(pool_y - 0.4, 4.4), aspect="equal", anchor="W")
     ax.axis("off")
-    ax.set_title(title, fontsize=10.5)
     return fig
 
 
@@ -144,6 +144,7 @@ def latency(frame: pd.DataFrame, *, title: str) -> Figure:
     columns = min(3, len(peers))
     rows = math.ceil(len(peers) / columns)
     fig, axes = style.canvas(2.2 * rows + 0.75, rows, columns, squeeze=False)
+    style.headline(fig, title)
     for ax in axes.flat[len(peers) :]:
         ax.axis("off")
     for ax, peer in zip(axes.flat, peers, strict=False):
@@ -167,13 +168,7 @@ def latency(frame: pd.DataFrame, *, title: str) -> Figure:
         ax.set_ylabel("times contiguous")
     handles, labels = axes.flat[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower left", ncols=2, fontsize=8.5)
-    _left_title(fig, title)
     return fig
-
-
-def _left_title(fig: Figure, title: str) -> None:
-    """Begin the title at the figure's edge, where its axes begin too far to the right for it."""
-    fig.suptitle(title, fontsize=10.5, fontweight="bold", x=0.01, ha="left")
 
 
 def _placed_line(ax: Axes, part: pd.DataFrame, x: str, y: str, layout: str) -> None:
@@ -230,6 +225,7 @@ def bandwidth(frame: pd.DataFrame, *, title: str, bar: float, bar_words: str) ->
     if is_nothing(frame):
         return nothing(title)
     fig, ax = style.canvas(3.7)
+    style.headline(fig, title)
     sizes = frame.loc[frame["layout"] == "random", "page_size"].astype(int)
     least, most = (int(sizes.min()), int(sizes.max())) if len(sizes) else (1, 256)
     ends = []
@@ -257,7 +253,6 @@ def bandwidth(frame: pd.DataFrame, *, title: str, bar: float, bar_words: str) ->
     ax.set_ylim(0, max(1.0, float(frame["share"].astype(float).max())) * 1.06)
     ax.set(xlabel="page size, slots", ylabel="share of the copy bandwidth")
     ax.grid(axis="y")
-    ax.set_title(title, fontsize=10.5)
     style.end_labels(ax, ends, fontsize=8.5)
     return fig
 
@@ -273,6 +268,7 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
         What is shown.
     """
     fig, ax = style.canvas(0.29 * len(frame) + 1.55)
+    style.headline(fig, title)
     gap = (frame["kind"] == "measured").cumsum().clip(upper=1) * 0.8
     at = -(np.arange(len(frame), dtype=float) + gap.to_numpy(float))
     most = float(frame["high"].astype(float).max())
@@ -320,7 +316,6 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set_yticklabels(list(frame["label"]), fontsize=8.5)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
-    _left_title(fig, title)
     return fig
 
 
@@ -337,6 +332,7 @@ def line(frame: pd.DataFrame, *, title: str) -> Figure:
     if is_nothing(frame) or frame["line_ms"].isna().all():
         return nothing(title)
     fig, (ax, below) = style.canvas(4.6, 2, 1, height_ratios=[2.0, 1.0])
+    style.headline(fig, title)
     for layout in dict.fromkeys(frame["layout"]):
         part = frame[frame["layout"] == layout].sort_values("pages").dropna(subset=["line_ms"])
         if part.empty:
@@ -361,7 +357,6 @@ def line(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set_ylim(0, float(frame["ms_high"].astype(float).max()) * 1.18)
     ax.legend(loc="lower right", fontsize=8.5, borderaxespad=0.4, handletextpad=0.2)
     ax.grid(axis="y")
-    ax.set_title(title, fontsize=10.5)
     _page_sizes(below, frame["page_size"])
     below.axhline(0.0, color=PURPLE, lw=2)
     below.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
@@ -403,6 +398,7 @@ def host(frame: pd.DataFrame, *, title: str) -> Figure:
         return nothing(title)
     panels = list(dict.fromkeys(frame["each"]))
     fig, axes = style.canvas(2.5 * len(panels) + 0.4, len(panels), 1, squeeze=False)
+    style.headline(fig, title)
     for ax, each in zip(axes[:, 0], panels, strict=True):
         ends = []
         rows = frame[frame["each"] == each]
@@ -421,5 +417,4 @@ def host(frame: pd.DataFrame, *, title: str) -> Figure:
         ax.grid(axis="y")
         style.end_labels(ax, ends, fontsize=8.5)
     axes[-1, 0].set_xlabel("page size, slots")
-    axes[0, 0].set_title(title, fontsize=10.5)
     return fig

@@ -34,6 +34,7 @@ from kvledger.book.place import (
     input_files,
     is_current,
 )
+from kvledger.book.printing import PDF_NAME, printer
 from kvledger.book.rendering import make_pages, restore, swap_in
 from kvledger.book.running import prepare_kernels, prune, run_stale, say
 from kvledger.book.storing import normalise_kernels, store_outputs
@@ -68,7 +69,9 @@ def book(place: Place, jobs: int | None = None) -> None:
     started = time.perf_counter()
     restore(place.html)
     inputs = digest_of(input_files(place.root), place.root)
-    if is_current(place, inputs):
+    # A browser that was installed since the pages were made is a reason to make them again.
+    owed = not (place.html / PDF_NAME).is_file() and printer()[0] is not None
+    if is_current(place, inputs) and not owed:
         say(f"nothing changed: {place.html.relative_to(place.root)} is up to date")
         return
     prepare_kernels(place)

@@ -49,6 +49,7 @@ def cost_shares(frame: pd.DataFrame, *, title: str, tolerance: float, absent: st
         What is not measured, written below the title.
     """
     fig, ax = style.canvas(4.0)
+    style.headline(fig, title + (f"\n{absent}" if absent else ""))
     near = frame[frame["near"].astype(bool)]["page_size"].astype(float)
     ax.axvspan(near.min(), near.max(), color=INK.faint, alpha=0.18, lw=0)
     ends = []
@@ -78,7 +79,6 @@ def cost_shares(frame: pd.DataFrame, *, title: str, tolerance: float, absent: st
     )  # fmt: skip
     ax.yaxis.set_major_formatter(FuncFormatter(_percent))
     ax.set(xlabel="page size, slots", ylabel="share of the tokens held")
-    ax.set_title(title + (f"\n{absent}" if absent else ""), fontsize=10.5)
     ax.grid(axis="y")
     style.end_labels(ax, ends)
     return fig
@@ -100,7 +100,13 @@ def sizes(ax: Axes, values: pd.Series) -> None:
 
 
 def near_ranges(
-    frame: pd.DataFrame, *, trace: str, model: str, mark: int, titles: tuple[str, str]
+    frame: pd.DataFrame,
+    *,
+    title: str,
+    trace: str,
+    model: str,
+    mark: int,
+    panels: tuple[str, str],
 ) -> Figure:
     """Draw the page sizes near the best: by trace for one model, by model for one trace.
 
@@ -108,23 +114,26 @@ def near_ranges(
     ----------
     frame : DataFrame
         As :func:`kvledger.decision_survey.answers` gives it.
+    title : str
+        The conclusion.
     trace, model : str
         The one trace and the one model.
     mark : int
         A page size to mark.
-    titles : tuple of str
-        The conclusion of either panel.
+    panels : tuple of str
+        What either panel shows.
     """
     by_trace = frame[frame["model"] == model].sort_values("mean_tokens")
     by_model = frame[frame["trace"] == trace].sort_values("kv_bytes_per_token")
     heights = [len(by_trace) + 1.5, len(by_model) + 1.5]
     fig, axes = style.canvas(
-        0.19 * sum(heights) + 1.2, 2, height_ratios=heights, sharex=True, squeeze=False
+        0.19 * sum(heights) + 1.4, 2, height_ratios=heights, sharex=True, squeeze=False
     )
+    style.headline(fig, title)
     fig.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr, call-arg]
     names = [TRACE_LABELS.get(str(name), str(name)) for name in by_trace["trace"]]
-    _ranges(axes[0, 0], by_trace, names, titles[0], mark)
-    _ranges(axes[1, 0], by_model, [str(name) for name in by_model["model"]], titles[1], mark)
+    _ranges(axes[0, 0], by_trace, names, panels[0], mark)
+    _ranges(axes[1, 0], by_model, [str(name) for name in by_model["model"]], panels[1], mark)
     both = pd.concat([by_trace, by_model])
     sizes(axes[1, 0], pd.concat([both["low"], 2 * both["high"]]))
     axes[1, 0].set_xlim(both["low"].min() / 1.3, both["high"].max() * 1.6)
@@ -151,7 +160,7 @@ def _ranges(ax: Axes, rows: pd.DataFrame, names: list[str], title: str, mark: in
     ax.set_yticklabels(names, fontsize=8)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    ax.set_title(title, fontsize=10)
+    ax.set_title(title, fontsize=9.5)
 
 
 def needed_costs(
@@ -180,6 +189,7 @@ def needed_costs(
     fig, axes = style.canvas(
         len(names) * (0.27 * rows + 0.75) + 0.75, len(names), sharex=True, squeeze=False
     )
+    style.headline(fig, title + (f"\n{absent}" if absent else ""))
     counted = float(frame["c_slots"].iloc[0])
     known = [float(c) for column in ("c_from", "c_to") for c in frame[column] if c is not None]
     known += [counted, *(c for c in measured or () if c is not None)]
@@ -191,10 +201,10 @@ def needed_costs(
         high = np.array([most if c is None else float(c) for c in part["c_to"]])
         helped = part["c_from"].notna().to_numpy()
         ax.barh(
-            at[helped], (high - low)[helped], left=low[helped], height=0.6,
-            **style.part_style("metadata"),
+            at[helped], (high - low)[helped], left=low[helped], height=0.6, color=INK.faint,
+            alpha=0.45, lw=0,
         )  # fmt: skip
-        ax.axvline(counted, color=INK.ink, lw=1.2, ls=(0, (1, 1.2)))
+        ax.axvline(counted, color=style.PART["metadata"].colour, lw=1.8, ls=(0, (1, 1.2)))
         if measured is not None:
             c, c_low, c_high = measured
             last = most if c_high is None else c_high
@@ -210,10 +220,6 @@ def needed_costs(
         _marked(axes[0, 0], max(measured[0], edge), "reading, as measured")
     axes[-1, 0].xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes[-1, 0].set_xlabel("c, cost of a page in token slots")
-    fig.suptitle(
-        title + (f"\n{absent}" if absent else ""), fontsize=10.5, fontweight="bold", x=0.01,
-        ha="left",
-    )  # fmt: skip
     return fig
 
 
@@ -235,6 +241,7 @@ def small_example(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(0.36 * len(frame) + 1.35)
+    style.headline(fig, title)
     at = -np.arange(len(frame), dtype=float)
     left = np.zeros(len(frame))
     parts = {"tokens": "used", "tail_slack_slots": "tail slack", "metadata_slots": "metadata"}
@@ -251,5 +258,4 @@ def small_example(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.spines["left"].set_visible(False)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderpad=0, borderaxespad=0.2,
               columnspacing=1.4, handlelength=1.2, handleheight=1.0)  # fmt: skip
-    ax.set_title(title, fontsize=10.5, pad=22)
     return fig

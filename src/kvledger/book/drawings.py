@@ -26,20 +26,23 @@ _GAP = 0.25  # between pages, in slots
 _PART_WORDS = {"used": "tokens", "points at": "positions that point at shared pages"}
 
 
-def slots(frame: pd.DataFrame) -> Figure:
+def slots(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw every slot as a square, one panel below the other.
 
     Parameters
     ----------
     frame : DataFrame
         As :mod:`kvledger.book.slots` makes it; panels and requests in order.
+    title : str
+        The conclusion.
     """
     panels = list(dict.fromkeys(frame["panel"]))
     counts = [int(frame.loc[frame["panel"] == p, "request"].nunique()) for p in panels]
     heights = [n + 2.1 for n in counts]
     fig, axes = style.canvas(
-        0.23 * sum(heights) + 0.25, len(panels), squeeze=False, height_ratios=heights
+        0.23 * sum(heights) + 0.55, len(panels), squeeze=False, height_ratios=heights
     )
+    style.headline(fig, title)
     right = max(_place(s, p) for s, p in zip(frame["slot"], frame["page"], strict=True)) + 1
     for ax, panel, rows in zip(axes[:, 0], panels, counts, strict=True):
         part = frame[frame["panel"] == panel]
@@ -52,7 +55,7 @@ def slots(frame: pd.DataFrame) -> Figure:
             ax.text(-0.5, -request + 0.5, str(tokens), ha="right", va="center", fontsize=9)
         held = int(part["part"].isin(HELD).sum())
         tokens = int(part["part"].isin(["used", "points at"]).sum())
-        ax.set_title(f"{panel}: {held} slots for {tokens} tokens", fontsize=10.5, pad=2)
+        ax.set_title(f"{panel}: {held} slots for {tokens} tokens", fontsize=9.5, pad=2)
         _keys(ax, part["part"].value_counts(), rows, letter=0.0105 * (right + 2))
         ax.set(xlim=(-1.8, right + 0.2), ylim=(-rows - 0.1, 1.0), aspect="equal", anchor="W")
         ax.axis("off")
@@ -100,9 +103,10 @@ def trace_lines(
     x: str,
     y: str | Sequence[str],
     *,
-    title: str | Sequence[str],
+    title: str,
     x_label: str,
     y_label: str,
+    panels: Sequence[str] = ("",),
     reference: float | None = None,
     percent: bool = False,
     hollow: str | None = None,
@@ -118,10 +122,12 @@ def trace_lines(
         Column of whole numbers.
     y : str or sequence of str
         Column to draw; with several, one panel each, on the same axis.
-    title : str or sequence of str
-        The conclusion; one a panel.
+    title : str
+        The conclusion.
     x_label, y_label : str
         With units.
+    panels : sequence of str
+        What each panel shows.
     reference : float, optional
         A level line, such as what is expected; the axis label says what it is.
     percent : bool
@@ -132,9 +138,9 @@ def trace_lines(
         Height in inches.
     """
     columns = [y] if isinstance(y, str) else list(y)
-    titles = [title] if isinstance(title, str) else list(title)
     fig, axes = style.canvas(height_in, 1, len(columns), squeeze=False, sharey=True)
-    for ax, column, words in zip(axes[0], columns, titles, strict=True):
+    style.headline(fig, title)
+    for ax, column, words in zip(axes[0], columns, panels, strict=True):
         ends = []
         for trace, rows in frame.groupby("trace", sort=False):
             look = style.line_style(str(trace))
@@ -150,7 +156,7 @@ def trace_lines(
             ax.axhline(reference, color=INK.ink, linewidth=0.8, zorder=0)
         if percent:
             ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-        ax.set_title(words, fontsize=10.5)
+        ax.set_title(words, fontsize=9.5)
         ax.set_xlabel(x_label)
         if ax is axes[0, 0]:
             ax.set_ylabel(y_label)
@@ -211,10 +217,11 @@ def parts_bars(
     if "shared" in parts.values():
         raise ValueError("sharing is not held memory: it never stands in a bar with slack")
     fig, ax = style.canvas(0.36 * len(frame) + 1.35)
+    style.headline(fig, title)
     at = -np.arange(len(frame), dtype=float)
     left = np.zeros(len(frame))
     for column, part in parts.items():
-        look = style.part_style(part) | ({"hatch": "...."} if column in plain else {})
+        look = style.part_style(part) | ({"hatch": None} if column in plain else {})
         width = frame[column].astype(float).to_numpy()
         ax.barh(at, width, left=left, height=0.62, **look)
         left += width
@@ -231,7 +238,6 @@ def parts_bars(
     else:
         ax.set_xlim(0, float(left.max()) * 1.08)
     _bar_key(ax, parts, plain, words or {})
-    ax.set_title(title, fontsize=10.5, pad=22)
     return fig
 
 
@@ -239,7 +245,7 @@ def _bar_key(
     ax: Axes, parts: Mapping[str, str], plain: Sequence[str], words: Mapping[str, str]
 ) -> None:
     handles = [
-        Patch(**(style.part_style(p) | ({"hatch": "...."} if c in plain else {})))
+        Patch(**(style.part_style(p) | ({"hatch": None} if c in plain else {})))
         for c, p in parts.items()
     ]
     ax.legend(
@@ -267,6 +273,7 @@ def held_and_spared(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(0.75 * len(frame) + 1.0)
+    style.headline(fig, title)
     for i, row in enumerate(frame.to_dict("records")):
         distinct, slack = int(row["distinct tokens"]), int(row["tail slack slots"])
         held, spared = int(row["allocated slots"]), int(row["shared tokens"])
@@ -300,7 +307,6 @@ def held_and_spared(frame: pd.DataFrame, *, title: str) -> Figure:
     )
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.set_title(title, fontsize=10.5)
     return fig
 
 
@@ -315,6 +321,7 @@ def slack_distribution(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(2.9)
+    style.headline(fig, title)
     ax.bar(
         frame["tail_slack_slots"],
         frame["share"].astype(float),
@@ -335,7 +342,6 @@ def slack_distribution(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set_xlim(-1, len(frame))
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     ax.set(xlabel="slots of the last page left unused", ylabel="share of requests")
-    ax.set_title(title, fontsize=10.5)
     return fig
 
 
@@ -350,6 +356,7 @@ def shared_blocks(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(3.6)
+    style.headline(fig, title)
     ends = []
     for (trace, preamble), rows in frame.groupby(["trace", "preamble"], sort=False):
         look = style.line_style(str(trace))
@@ -361,9 +368,8 @@ def shared_blocks(frame: pd.DataFrame, *, title: str) -> Figure:
         ends.append((xs[-1], ys[-1], TRACE_LABELS[str(trace)] + words))
     _powers_of_two(ax, frame["window_requests"])
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    ax.set(xlabel="requests held together", ylabel="blocks another request also holds")
+    ax.set(xlabel="requests in a row", ylabel="blocks another of them also holds")
     ax.set_ylim(bottom=0)
-    ax.set_title(title, fontsize=10.5)
     ax.grid(axis="y")
     style.end_labels(ax, ends, fontsize=8.5)
     return fig
@@ -380,6 +386,7 @@ def cost_lines(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(3.8)
+    style.headline(fig, title)
     edge = frame[frame["c_from"].notna()]
     last = float(edge["c_from"].iloc[-1]) * 1.6
     best = frame.set_index("page_size")[["allocated_slots", "pages"]].astype(float)
@@ -404,12 +411,12 @@ def cost_lines(frame: pd.DataFrame, *, title: str) -> Figure:
         ax.plot(
             xs,
             held + pages * xs,
-            color=style.PART["metadata"].colour,
+            color=INK.ink,
             lw=3.2,
             solid_capstyle="butt",
         )
         if start:
-            ax.plot(xs[0], held + pages * xs[0], "o", color=INK.ink, ms=4)
+            ax.plot(xs[0], held + pages * xs[0], "o", color=INK.ink, mfc=INK.paper, ms=5, zorder=3)
             ax.annotate(
                 f"c = {format_value(start, 'fraction')}",
                 (xs[0], held + pages * xs[0]),
@@ -423,7 +430,6 @@ def cost_lines(frame: pd.DataFrame, *, title: str) -> Figure:
         xlabel="c, cost of a page in token slots",
         ylabel="allocated slots + c × pages",
     )
-    ax.set_title(title, fontsize=10.5, pad=18)
     return fig
 
 
@@ -444,6 +450,7 @@ def best_by_cost(
         Page size to mark with a level line.
     """
     fig, ax = style.canvas(3.9)
+    style.headline(fig, title)
     ends = []
     for trace, rows in frame.groupby("trace", sort=False):
         starts = rows["c_from"].astype(float).clip(lower=c_min).to_numpy()
@@ -465,7 +472,6 @@ def best_by_cost(
         xlabel="c, cost of a page in token slots",
         ylabel="best page size, slots",
     )
-    ax.set_title(title, fontsize=10.5)
     style.end_labels(ax, ends)
     return fig
 
@@ -481,9 +487,10 @@ def flat_optimum(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(0.34 * len(frame) + 1.3)
+    style.headline(fig, title)
     at = -np.arange(len(frame), dtype=float)
     low, high = frame["flat_from"].to_numpy(float), frame["flat_to"].to_numpy(float)
-    ax.barh(at, high - low, left=low, height=0.5, **style.part_style("metadata"))
+    ax.barh(at, high - low, left=low, height=0.5, color=INK.faint, alpha=0.45, lw=0)
     for y, a, b in zip(at, low, high, strict=True):
         ax.annotate(
             f"{a:.0f}",
@@ -505,7 +512,7 @@ def flat_optimum(frame: pd.DataFrame, *, title: str) -> Figure:
         color=INK.ink,
         ms=15,
         mew=1.8,
-        label="closed form",
+        label="by the formula",
     )
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: short_binary(v)))
@@ -513,7 +520,6 @@ def flat_optimum(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set_yticklabels([TRACE_LABELS.get(str(n), str(n)) for n in frame["trace"]])
     ax.tick_params(axis="y", length=0)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
-    ax.set_title(title, fontsize=10.5, pad=24)
     return fig
 
 
@@ -529,11 +535,12 @@ def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
     """
     order = list(dict.fromkeys(frame.sort_values("kv_bytes_per_token")["model"]))
     fig, ax = style.canvas(0.19 * len(order) + 1.5)
+    style.headline(fig, title)
     fig.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr, call-arg]
     low, high = (float(frame[column].iloc[0]) for column in ("needed_from", "needed_to"))
     ax.axvspan(low, high, color=INK.faint, alpha=0.25, lw=0)
     ax.annotate(
-        "what a page of this size must cost to be best, over all traces",
+        "what a page must cost, from the least to the most demanding trace",
         (high, 1.0),
         xycoords=("data", "axes fraction"),
         xytext=(0, 4),
@@ -563,5 +570,4 @@ def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set_yticklabels(order, fontsize=8)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
-    ax.set_title(title, fontsize=10.5, pad=20)
     return fig

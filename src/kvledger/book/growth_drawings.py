@@ -24,9 +24,9 @@ INK = style.INK["light"]
 LAYERS: Mapping[str, tuple[str, str, str | None]] = {
     "used": ("used", "used", None),
     "tail_slack": ("tail slack", "tail slack", None),
-    "reserved_later": ("reserved", "reserved, used later", "...."),
+    "reserved_later": ("reserved", "reserved, used later", ""),
     "reserved_never": ("reserved", "reserved, never used", None),
-    "external": ("external", "external", None),
+    "external": ("external", "holes too small to use", None),
     "unallocated": ("unallocated", "unallocated", None),
 }
 """Column of a frame: part of the visual language, words, and a hatch that replaces the part's."""
@@ -53,7 +53,7 @@ def _look(column: str) -> dict[str, Any]:
     part, _, hatch = LAYERS[column]
     look = style.part_style(part)
     if hatch is not None:
-        look["hatch"] = hatch
+        look["hatch"] = hatch or None
     return look
 
 
@@ -78,18 +78,21 @@ def _present(frame: pd.DataFrame) -> list[str]:
     return [column for column in LAYERS if float(frame[column].max()) > 0]
 
 
-def pools_over_time(frame: pd.DataFrame, *, x_label: str) -> Figure:
+def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
     """Draw what each pool's capacity is made of over time, one panel below the other.
 
     Parameters
     ----------
     frame : DataFrame
         As :func:`kvledger.growth.over_time` gives it.
+    title : str
+        The conclusion.
     x_label : str
         What time is counted in.
     """
     names = list(dict.fromkeys(frame["policy"]))
-    fig, axes = style.canvas(1.25 * len(names) + 0.95, len(names), squeeze=False)
+    fig, axes = style.canvas(1.25 * len(names) + 1.2, len(names), squeeze=False)
+    style.headline(fig, title)
     columns = _present(frame)
     for ax, name in zip(axes[:, 0], names, strict=True):
         rows = frame[frame["policy"] == name]
@@ -124,16 +127,19 @@ def pools_over_time(frame: pd.DataFrame, *, x_label: str) -> Figure:
     return fig
 
 
-def slot_steps(frame: pd.DataFrame) -> Figure:
+def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw small pools step by step, in slots: one bar a step, one panel a policy.
 
     Parameters
     ----------
     frame : DataFrame
         As :func:`kvledger.growth.step_by_step` gives it.
+    title : str
+        The conclusion.
     """
     names = list(dict.fromkeys(frame["policy"]))
-    fig, axes = style.canvas(3.6, 1, len(names), squeeze=False, sharey=True)
+    fig, axes = style.canvas(3.8, 1, len(names), squeeze=False, sharey=True)
+    style.headline(fig, title)
     columns = _present(frame)
     for ax, name in zip(axes[0], names, strict=True):
         rows = frame[frame["policy"] == name]
@@ -153,20 +159,23 @@ def slot_steps(frame: pd.DataFrame) -> Figure:
     return fig
 
 
-def loads(frame: pd.DataFrame, *, titles: Mapping[str, str]) -> Figure:
+def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figure:
     """Draw how many requests run and wait over time, one panel a setting, on one scale.
 
     Parameters
     ----------
     frame : DataFrame
         As :func:`kvledger.growth.over_time` gives it.
-    titles : mapping of str to str
-        Setting to conclusion.
+    title : str
+        The conclusion.
+    panels : mapping of str to str
+        Setting to what its panel is called.
     """
     fig, axes = style.canvas(
-        1.6 * len(titles) + 0.6, len(titles), squeeze=False, sharex=True, sharey=True
+        1.6 * len(panels) + 0.8, len(panels), squeeze=False, sharex=True, sharey=True
     )
-    for ax, (name, title) in zip(axes[:, 0], titles.items(), strict=True):
+    style.headline(fig, title)
+    for ax, (name, words) in zip(axes[:, 0], panels.items(), strict=True):
         rows = frame[frame["policy"] == name]
         ax.plot(rows["time_s"], rows["running"], color=INK.ink, lw=1.2)
         ax.fill_between(
@@ -177,14 +186,14 @@ def loads(frame: pd.DataFrame, *, titles: Mapping[str, str]) -> Figure:
             alpha=0.5,
             lw=0,
         )
-        ax.set_title(title, fontsize=9.5, pad=3)
+        ax.set_title(words, fontsize=9.5, pad=3)
         ax.set_ylabel("requests")
         ax.grid(axis="y")
     top = axes[0, 0]
     top.plot([], [], color=INK.ink, lw=1.2, label="running")
     top.fill_between([], [], color=INK.faint, alpha=0.5, lw=0, label="waiting")
     top.legend(loc="upper right", ncols=2)
-    axes[-1, 0].set_xlabel("seconds")
+    axes[-1, 0].set_xlabel("seconds, by the stated model of a step")
     axes[-1, 0].set_ylim(bottom=0)
     return fig
 
@@ -200,10 +209,11 @@ def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(3.3)
+    style.headline(fig, title)
     sized = frame[frame["capacity_slots"].notna()]
     endless = float(frame.loc[frame["capacity_slots"].isna(), "hit_rate"].iloc[0])
     xs, ys = sized["capacity_slots"].to_numpy(float), sized["hit_rate"].to_numpy(float)
-    ax.plot(xs, ys, color=style.PART["shared"].colour, marker="o")
+    ax.plot(xs, ys, color=INK.ink, marker="o")
     ax.axhline(endless, color=INK.ink, lw=0.9)
     ax.annotate(
         "never evicts", (xs[0], endless), xytext=(0, 4), textcoords="offset points", fontsize=8.5
@@ -218,7 +228,6 @@ def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
         xlabel="slots of the pool",
         ylabel="prompt tokens found cached",
     )
-    ax.set_title(title, fontsize=10.5)
     ax.grid(axis="y")
     return fig
 
@@ -235,6 +244,7 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
     """
     frame = frame[frame["published"].notna()]
     fig, ax = style.canvas(0.27 * len(frame) + 1.2)
+    style.headline(fig, title)
     at = -np.arange(len(frame), dtype=float)
     published, replayed = (frame[c].to_numpy(float) for c in ("published", "computed"))
     ax.hlines(at, published, replayed, color=INK.faint, lw=2)
@@ -246,5 +256,4 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
-    ax.set_title(title, fontsize=10.5, pad=24)
     return fig

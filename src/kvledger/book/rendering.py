@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvledger.book.place import STAMP, BuildError, Place, chapters, digest_of, input_files
-from kvledger.book.running import Run
+from kvledger.book.running import Run, say
+from kvledger.errors import LedgerError
 
 REDIRECT = """<!DOCTYPE html>
 <html lang="en">
@@ -42,6 +43,7 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     from jupyter_book.sphinx import build_sphinx
 
     from kvledger import __version__
+    from kvledger.book.pdf import make_pdf
     from kvledger.datafiles import source_digest
 
     stage, root = place.stage, place.root
@@ -93,6 +95,10 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     if first != "index.html":
         page = REDIRECT.format(title=_title(root), page=first)
         (stage / "html" / "index.html").write_text(page, encoding="utf-8")
+    try:
+        say(make_pdf(root, stage / "html", place.build / "pdf"))
+    except LedgerError as error:
+        raise BuildError(str(error)) from error
     record = {
         "version": __version__,
         "source_digest": source_digest(),

@@ -94,6 +94,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     for part in PARTS:
         app.setup_extension(part)
     app.add_css_file("kvledger.css", priority=900)
+    app.add_css_file("print.css", priority=980, media="print")
     app.connect("config-inited", _configure, priority=100)
     app.connect("env-updated", _write_all)
     return {

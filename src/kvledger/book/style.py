@@ -19,9 +19,11 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.offsetbox import AnnotationBbox, DrawingArea
 from matplotlib.patches import Rectangle
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
+from matplotlib.textpath import TextPath
 from matplotlib.transforms import Transform
 
 from kvledger.errors import LedgerError
@@ -41,6 +43,7 @@ __all__ = [
     "apply",
     "canvas",
     "end_labels",
+    "headline",
     "label",
     "line_style",
     "part_style",
@@ -99,6 +102,7 @@ ON_COLOUR = "#fefefe"
 #: the text column, so that 10 pt in the drawing is 10 pt on the page.
 WIDTH_IN = 7.2
 FONT_PT = 10.0
+HEADLINE_PT = 10.5
 FOOTER_PT = 6.5
 #: Height at the bottom of a figure that belongs to the footer, in inches.
 FOOTER_IN = 0.16
@@ -220,6 +224,57 @@ def canvas(
     apply()
     kwargs.setdefault("layout", "constrained")
     return plt.subplots(nrows, ncols, figsize=(WIDTH_IN, height_in), **kwargs)
+
+
+def headline(fig: Figure, text: str) -> Text:
+    """Write a figure's answer above everything else in it, in as many lines as it takes.
+
+    Parameters
+    ----------
+    fig : Figure
+        As :func:`canvas` makes it.
+    text : str
+        The answer. Lines of its own stay lines of their own.
+
+    Returns
+    -------
+    Text
+        The title, at the figure's left edge: axes begin further right the longer their labels.
+        For each line after the first the figure is made higher.
+
+    Examples
+    --------
+    >>> fig, _ = canvas(2.0)
+    >>> headline(fig, "Pages of 4 hold 40 slots for 31 tokens").get_text()
+    'Pages of 4 hold 40 slots for 31 tokens'
+    """
+    room = 72 * fig.get_figwidth() * 0.95  # what is drawn may be hinted a little wider
+    lines: list[str] = []
+    for part in text.split("\n"):
+        best = _lines(part, room)
+        narrower = room
+        while len(best) > 1 and len(again := _lines(part, narrower := 0.97 * narrower)) == len(
+            best
+        ):
+            best = again  # lines of like length, and no word alone on the last
+        lines += best
+    fig.set_figheight(fig.get_figheight() + (len(lines) - 1) * 1.2 * HEADLINE_PT / 72)
+    return fig.suptitle(
+        "\n".join(lines), x=0.01, ha="left", fontsize=HEADLINE_PT, fontweight="bold"
+    )
+
+
+def _lines(text: str, room: float) -> list[str]:
+    """Break words in the headline's letters into lines of so many points."""
+    font = FontProperties(family=RC["font.family"], weight="bold", size=HEADLINE_PT)
+    lines, line = [], ""
+    for word in text.split(" "):
+        longer = f"{line} {word}".lstrip()
+        if line and TextPath((0, 0), longer, prop=font).get_extents().width > room:
+            lines.append(line)
+            longer = word
+        line = longer
+    return [*lines, line]
 
 
 def _part(name: str) -> Part:

@@ -32,6 +32,7 @@ def lengths(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     fig, ax = style.canvas(3.1)
+    style.headline(fig, title)
     at = np.arange(len(frame), dtype=float)
     looks = {
         "prompts": {"facecolor": INK.paper, "edgecolor": INK.ink, "label": "prompts"},
@@ -43,28 +44,28 @@ def lengths(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set(xlabel="tokens, up to", ylabel="requests")
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
-    ax.set_title(title, fontsize=10.5, pad=22)
     ax.grid(axis="y")
     return fig
 
 
-def tail_slack(frame: pd.DataFrame, *, titles: tuple[str, str]) -> Figure:
+def tail_slack(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw tail slack by page size: as a share of what is held, and in slots a request.
 
     Parameters
     ----------
     frame : DataFrame
         As :func:`kvledger.report.tables.tail_slack` gives it.
-    titles : pair of str
-        The conclusions.
+    title : str
+        The conclusion.
     """
-    fig, (left, right) = style.canvas(3.3, 1, 2)
+    fig, (left, right) = style.canvas(3.4, 1, 2)
+    style.headline(fig, title)
     xs = frame["page_size"].to_numpy(float)
     colour = style.PART["tail slack"].colour
     left.plot(xs, frame["slack_share"].astype(float), color=colour, marker="o")
     left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     left.set_ylim(bottom=0)
-    left.set_ylabel("tail slack in allocated slots")
+    left.set_ylabel("share of the slots held")
     ends = []
     lines: dict[str, tuple[str, dict[str, Any]]] = {
         "mean_slots": ("at the end", {"color": colour, "marker": "o"}),
@@ -81,10 +82,10 @@ def tail_slack(frame: pd.DataFrame, *, titles: tuple[str, str]) -> Figure:
     right.yaxis.set_minor_locator(NullLocator())
     right.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     right.set_ylabel("mean slots a request")
-    for ax, title in zip((left, right), titles, strict=True):
+    for ax, words in ((left, "Tail slack, as a share"), (right, "Tail slack, in slots a request")):
         _powers(ax, frame["page_size"])
         ax.set_xlabel("page size, slots")
-        ax.set_title(title, fontsize=10.5)
+        ax.set_title(words, fontsize=9.5)
         ax.grid(axis="y")
     style.end_labels(right, ends, fontsize=8.5)
     return fig
@@ -100,15 +101,15 @@ def sharing(frame: pd.DataFrame, *, title: str) -> Figure:
     title : str
         The conclusion.
     """
-    fig, ax = style.canvas(3.0)
+    fig, ax = style.canvas(3.3)
+    style.headline(fig, title)
     colour = style.PART["shared"].colour
     xs = frame["window_requests"].to_numpy(float)
     ax.plot(xs, frame["shared_share"].astype(float), color=colour, marker="o", markersize=4)
     _powers(ax, frame["window_requests"])
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    ax.set(xlabel="requests held together", ylabel="blocks another request also holds")
+    ax.set(xlabel="requests in a row", ylabel="blocks another of them also holds")
     ax.set_ylim(bottom=0)
-    ax.set_title(title, fontsize=10.5)
     ax.grid(axis="y")
     return fig
 
@@ -126,12 +127,13 @@ def best_by_cost(frame: pd.DataFrame, marks: Mapping[str, float], *, title: str)
         The conclusion.
     """
     fig, ax = style.canvas(3.4)
+    style.headline(fig, title)
     starts = frame["c_from"].astype(float).to_numpy()
     edges = [*starts[1:], *marks.values()]
     low, high = min(edges) / 8, max(edges) * 8
     xs = np.append(np.maximum(starts, low), high)
     ys = frame["page_size"].to_numpy(float)
-    ax.step(xs, np.append(ys, ys[-1]), where="post", color=style.PART["metadata"].colour, lw=2.4)
+    ax.step(xs, np.append(ys, ys[-1]), where="post", color=INK.ink, lw=2.4)
     ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_yscale("log", base=2)
@@ -142,7 +144,7 @@ def best_by_cost(frame: pd.DataFrame, marks: Mapping[str, float], *, title: str)
         ylabel="best page size, slots",
     )
     for i, (name, c) in enumerate(marks.items()):
-        ax.axvline(c, color=INK.ink, linewidth=0.9, linestyle=(0, (4, 2)))
+        ax.axvline(c, color=style.PART["metadata"].colour, lw=1.8, linestyle=(0, (4, 2)))
         ax.annotate(
             name,
             (c, 1.0),
@@ -151,7 +153,6 @@ def best_by_cost(frame: pd.DataFrame, marks: Mapping[str, float], *, title: str)
             textcoords="offset points",
             fontsize=8.5,
         )
-    ax.set_title(title, fontsize=10.5)
     ax.grid(axis="y")
     return fig
 

@@ -1,0 +1,713 @@
+"""The printed book: tagged, navigable, complete, the same each time, and with nothing cut off."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pikepdf
+import pypdfium2
+import pytest
+import yaml
+from bs4 import BeautifulSoup, Tag
+from conftest import ROOT, Book, make_fixture_book
+from playwright.sync_api import sync_playwright
+
+from kvledger.book import pdf as making
+from kvledger.book import printing
+from kvledger.book.onepage import LEFT_OUT, Chapter, Cover, assemble, book_plan
+from kvledger.book.printing import PDF_NAME, destinations, elements, print_twice
+from kvledger.errors import LedgerError
+
+COVER = Cover("Book", "A. Author", "en", "1.2", "ab" * 32, "CC BY 4.0", "Never.")
+WEB = {"http", "https", "mailto"}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    path = printing.find_chromium()
+    if path is None:
+        pytest.fail("no chromium found: install Debian's chromium, or set CHROMIUM to its path")
+    return path
+
+
+def squeezed(text: str) -> str:
+    """Return a text without white space and soft hyphens: a PDF keeps neither as it was."""
+    return re.sub(r"[\s\u00ad\ufffe\u0002]+", "", text)
+
+
+# ---------------------------------------------------------------- a printed book, read back
+
+
+class Printed(NamedTuple):
+    """A PDF with the pages that it was printed from."""
+
+    root: Path
+    site: Path
+
+    @property
+    def file(self) -> Path:
+        return self.site / PDF_NAME
+
+    def chapters(self) -> list[Chapter]:
+        return book_plan(yaml.safe_load((self.root / "_toc.yml").read_text(encoding="utf-8")))
+
+    def article(self, name: str) -> Tag:
+        text = (self.site / f"{name}.html").read_text(encoding="utf-8")
+        article = BeautifulSoup(text, "html.parser").find("article")
+        assert isinstance(article, Tag)
+        for link in article.select(".headerlink"):
+            link.decompose()
+        return article
+
+
+@functools.cache
+def leaves(file: Path) -> list[str]:
+    """Return the text of each page, without the running header and the page number."""
+    document = pypdfium2.PdfDocument(file)
+    texts = []
+    for index in range(len(document)):
+        text = document[index].get_textpage().get_text_range().replace("\r\n", "\n")
+        lines = text.split("\n")
+        if index and str(index + 1) in lines[:3]:
+            lines = lines[lines.index(str(index + 1)) + 1 :]
+        texts.append("\n".join(lines))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book, built once."""
+    book = make_fixture_book(tmp_path_factory.mktemp("printed"))
+    result = book.build()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert PDF_NAME in result.stdout
+    return book
+
+
+@pytest.fixture(params=["small", "book"])
+def printed(request: pytest.FixtureRequest) -> Printed:
+    """The small book, and the real one."""
+    if request.param == "small":
+        small: Book = request.getfixturevalue("made")
+        return Printed(small.root, small.html)
+    return Printed(ROOT, request.getfixturevalue("built_book"))
+
+
+@pytest.fixture
+def document(printed: Printed) -> Iterator[pikepdf.Pdf]:
+    with pikepdf.open(printed.file) as opened:
+        yield opened
+
+
+def outline(document: pikepdf.Pdf) -> list[tuple[int, str, int]]:
+    """Return the outline: depth from 1, title, and page from 1."""
+    places = {page.obj.objgen: index for index, page in enumerate(document.pages, start=1)}
+    named = destinations(document)
+    found = []
+
+    def walk(items: Any, depth: int) -> None:
+        for item in items:
+            at = item.destination
+            if at is None:
+                at = item.action.D
+            if not isinstance(at, pikepdf.Array):
+                at = named[str(at).removeprefix("/")]
+            found.append((depth, " ".join(item.title.split()), places[at[0].objgen]))
+            walk(item.children, depth + 1)
+
+    with document.open_outline() as opened:
+        walk(opened.root, 1)
+    return found
+
+
+def links(document: pikepdf.Pdf) -> Iterator[Any]:
+    for page in document.pages:
+        for annotation in page.get("/Annots", []):
+            if annotation.get("/Subtype") == "/Link":
+                yield annotation
+
+
+# ---------------------------------------------------------------- tags
+
+
+def test_tagged_with_title_language_and_author(printed: Printed, document: pikepdf.Pdf) -> None:
+    config = yaml.safe_load((printed.root / "_config.yml").read_text(encoding="utf-8"))
+    root = document.Root
+    assert root.MarkInfo.Marked is True or str(root.MarkInfo.Marked) == "true"
+    assert str(root.Lang) == "en"
+    assert root.ViewerPreferences.DisplayDocTitle
+    assert str(document.docinfo["/Title"]).startswith(str(config["title"]))
+    assert str(document.docinfo.get("/Author", "")) == config.get("author", "")
+    roles = {str(element.get("/S")) for element in elements(root.StructTreeRoot)}
+    assert {"/Document", "/H1", "/H2", "/P", "/Table", "/TH", "/TD", "/Figure", "/Link"} <= roles
+
+
+def test_every_drawing_has_its_alt_text_in_the_tags(
+    printed: Printed, document: pikepdf.Pdf
+) -> None:
+    figures = [
+        element
+        for element in elements(document.Root.StructTreeRoot)
+        if element.get("/S") == "/Figure"
+    ]
+    assert all(str(element.get("/Alt", "")).strip() for element in figures)
+    words = {squeezed(str(element.Alt)) for element in figures}
+    shown = [
+        str(image["alt"])
+        for chapter in printed.chapters()
+        if chapter.name not in LEFT_OUT
+        for image in printed.article(chapter.name).select("figure img.only-light")
+    ]
+    assert shown
+    assert [alt for alt in shown if squeezed(alt) not in words] == []
+
+
+def test_formulas_are_tagged_with_words(printed: Printed, document: pikepdf.Pdf) -> None:
+    formulas = [
+        str(element.get("/Alt", ""))
+        for element in elements(document.Root.StructTreeRoot)
+        if element.get("/S") == "/Formula"
+    ]
+    written = sum(
+        len(printed.article(chapter.name).find_all("math"))
+        for chapter in printed.chapters()
+        if chapter.name not in LEFT_OUT
+    )
+    assert written
+    assert len(formulas) == written
+    assert all(re.search("[A-Za-z0-9]", words) for words in formulas)
+    assert not [words for words in formulas if "<" in words or "\\" in words]
+
+
+# ---------------------------------------------------------------- finding one's way
+
+
+def expected_outline(printed: Printed) -> list[tuple[int, str]]:
+    """Return parts, chapters and headings as the table of contents and the pages have them."""
+    found: list[tuple[int, str]] = []
+    part = None
+    for chapter in printed.chapters():
+        if chapter.part is not None and chapter.part != part:
+            found.append((1, chapter.part))
+        part = chapter.part
+        headings = printed.article(chapter.name).find_all(re.compile("^h[1-6]$"))
+        for heading in headings[:1] if chapter.name in LEFT_OUT else headings:
+            level = int(heading.name[1]) + chapter.level - 1
+            found.append((level, " ".join(heading.get_text().split())))
+    return found
+
+
+def test_outline_is_the_table_of_contents(printed: Printed, document: pikepdf.Pdf) -> None:
+    assert [(depth, title) for depth, title, _ in outline(document)] == expected_outline(printed)
+
+
+def test_contents_give_the_page_on_which_each_heading_stands(
+    printed: Printed, document: pikepdf.Pdf
+) -> None:
+    pages = leaves(printed.file)
+    first = min(at for _, _, at in outline(document))
+    contents = squeezed("".join(pages[1 : first - 1]))
+    for depth, title, at in outline(document):
+        assert squeezed(title) in squeezed(pages[at - 1]), title
+        if depth <= 3:
+            assert squeezed(f"{title}{at}") in contents, title
+
+
+def test_every_link_leads_to_the_page_of_its_target(
+    printed: Printed, document: pikepdf.Pdf
+) -> None:
+    named = destinations(document)
+    held = {page.obj.objgen for page in document.pages}
+    inner = 0
+    for link in links(document):
+        if "/Dest" in link:
+            target = link.Dest
+            place = target if isinstance(target, pikepdf.Array) else named[str(target)[1:]]
+            assert place[0].objgen in held
+            inner += 1
+        else:
+            assert link.A.S == "/URI"
+            assert str(link.A.URI).split(":")[0] in WEB
+    assert inner > len(printed.chapters())
+    for chapter in printed.chapters():
+        assert chapter.name.rpartition("/")[2] in named
+
+
+def test_a_link_to_a_figure_leads_to_its_caption(printed: Printed, document: pikepdf.Pdf) -> None:
+    numbers = printing.page_numbers(printed.file.read_bytes())
+    seen = 0
+    for chapter in printed.chapters():
+        if chapter.name in LEFT_OUT:
+            continue
+        for figure in printed.article(chapter.name).select("figure.kv-figure"):
+            caption = figure.select_one(".caption-number")
+            assert caption is not None
+            page = squeezed(leaves(printed.file)[numbers[str(figure["id"])] - 1])
+            assert squeezed(caption.get_text()) in page, figure["id"]
+            seen += 1
+    assert seen
+
+
+# ---------------------------------------------------------------- all that the pages say
+
+
+def test_headings_captions_and_paragraphs_with_their_numbers_are_all_there(
+    printed: Printed,
+) -> None:
+    """Section, figure and equation numbers included: they are the ones of the pages."""
+    whole = squeezed("".join(leaves(printed.file)))
+    missing, numbers = [], 0
+    for chapter in printed.chapters():
+        if chapter.name in LEFT_OUT:
+            continue
+        article = printed.article(chapter.name)
+        for extra in article.select(".kv-legend, .kv-line, .kv-checked, .kv-pdf, details, form"):
+            extra.decompose()
+        for part in article.select("p, caption, h1, h2, h3, figcaption p, .eqno"):
+            # Paper sets a formula in two dimensions: its letters come in another order.
+            if part.find("math") is not None or part.select_one("a[href^=http]") is not None:
+                continue
+            numbers += len(part.select(".kv-number"))
+            text = squeezed(part.get_text())
+            if text not in whole:
+                missing.append(f"{chapter.name}: {part.get_text()[:90]}")
+    assert missing == []
+    assert numbers
+
+
+def test_every_number_of_the_pages_is_printed(printed: Printed) -> None:
+    whole = squeezed("".join(leaves(printed.file)))
+    shown = [
+        squeezed(number.get_text())
+        for chapter in printed.chapters()
+        if chapter.name not in LEFT_OUT
+        for number in printed.article(chapter.name).select(".kv-number, td.kv-num, th.kv-num")
+    ]
+    assert shown
+    assert sorted({text for text in shown if text not in whole}) == []
+
+
+def test_cover_says_version_digest_citation_and_check(printed: Printed) -> None:
+    cover = squeezed(leaves(printed.file)[0])
+    for words in (
+        f"{making.__version__}, source digest",
+        "How to cite",
+        "Checked",
+        making.KINDS["cited"][1],
+    ):
+        assert squeezed(words) in cover
+
+
+def test_what_is_left_out_says_so(printed: Printed) -> None:
+    whole = squeezed("".join(leaves(printed.file)))
+    for chapter in printed.chapters():
+        if chapter.name in LEFT_OUT:
+            assert squeezed(LEFT_OUT[chapter.name]) in whole
+            assert squeezed(f"open {chapter.name}.html of the book") in whole
+
+
+# ---------------------------------------------------------------- what must not be there
+
+
+def test_no_path_of_this_machine_and_no_file_address(printed: Printed) -> None:
+    with pikepdf.open(printed.file) as document:
+        plain = io.BytesIO()
+        document.save(
+            plain,
+            object_stream_mode=pikepdf.ObjectStreamMode.disable,
+            stream_decode_level=pikepdf.StreamDecodeLevel.generalized,
+        )
+    content = plain.getvalue()
+    text = "".join(leaves(printed.file)).encode()
+    for trace in (
+        b"file://",
+        b"book.invalid",
+        str(printed.root).encode(),
+        str(Path.home()).encode(),
+    ):
+        if trace != b"/":
+            assert trace not in content
+            assert trace not in text
+
+
+def test_every_leaf_is_a4_and_none_is_empty(printed: Printed, document: pikepdf.Pdf) -> None:
+    for page, text in zip(document.pages, leaves(printed.file), strict=True):
+        sides = sorted(float(side) for side in page.mediabox[2:])
+        assert sides == pytest.approx([595.3, 841.9], abs=1)
+        assert len(text.strip()) > 20
+
+
+def test_drawings_are_vectors(document: pikepdf.Pdf) -> None:
+    images = {key: image for page in document.pages for key, image in page.get_images().items()}
+    assert images == {}
+
+
+# ---------------------------------------------------------------- the small book, made and broken
+
+
+def test_offered_on_the_first_page_with_its_size(made: Book) -> None:
+    with pikepdf.open(made.html / PDF_NAME) as document:
+        pages = len(document.pages)
+    size = (made.html / PDF_NAME).stat().st_size / 2**20
+    line = f'<a href="../{PDF_NAME}">This book as a PDF</a> ({pages} pages, {size:.1f} MiB)'
+    assert made.page("start").count(line) == 1
+    assert "kv-pdf" not in made.page("slots")
+
+
+def test_two_prints_of_the_same_pages_are_the_same_bytes(
+    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_in = []
+    for place, zone, locale in (("a", "UTC", "C"), ("other/b", "Asia/Kathmandu", "de_DE.UTF-8")):
+        site, kept = tmp_path / place / "html", tmp_path / place / "kept"
+        shutil.copytree(made.html, site)
+        monkeypatch.setenv("TZ", zone)
+        monkeypatch.setenv("LANG", locale)
+        making.make_pdf(made.root, site, kept)
+        made_in.append(site / PDF_NAME)
+    assert leaves(made_in[0]) == leaves(made_in[1])
+    assert made_in[0].read_bytes() == made_in[1].read_bytes()
+    # Nothing changed: the next one is the kept one, and no browser starts.
+    monkeypatch.setattr(making, "print_twice", lambda *_: pytest.fail("printed again"))
+    made_in[1].unlink()
+    making.make_pdf(made.root, site, kept)
+    assert made_in[0].read_bytes() == made_in[1].read_bytes()
+
+
+def test_dates_are_those_of_the_sources(
+    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "951782400")
+    site = tmp_path / "html"
+    shutil.copytree(made.html, site)
+    making.make_pdf(made.root, site, tmp_path / "kept")
+    with pikepdf.open(site / PDF_NAME) as document:
+        assert str(document.docinfo["/CreationDate"]) == "D:20000229000000+00'00'"
+        assert str(document.docinfo["/ModDate"]) == "D:20000229000000+00'00'"
+    assert "(2000)." in leaves(site / PDF_NAME)[0]
+    with pikepdf.open(made.html / PDF_NAME) as document:
+        assert (
+            "/CreationDate" not in document.docinfo
+        )  # nothing was checked, and no date is made up
+
+
+def test_without_chromium_there_are_pages_and_no_offer_and_later_there_is(
+    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = made.copy(tmp_path / "book")
+    book.edit("chapters/notes.md", "says nothing about it", "says little about it")
+    real = os.environ["PATH"]
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    bare = book.build()
+    assert bare.returncode == 0, bare.stdout + bare.stderr
+    lines = [line for line in bare.stdout.splitlines() if PDF_NAME in line]
+    assert lines == [
+        f"no {PDF_NAME}: Chromium was not found; install it, or set CHROMIUM to its path"
+    ]
+    assert "says little about it" in book.page("notes")
+    assert not (book.html / PDF_NAME).exists()
+    assert "kv-pdf" not in book.page("start")
+    assert "nothing changed" in book.build().stdout
+    monkeypatch.setenv("PATH", real)
+    assert book.build().returncode == 0
+    assert (book.html / PDF_NAME).is_file()
+    assert "kv-pdf" in book.page("start")
+    assert "says little about it" in "".join(leaves(book.html / PDF_NAME)).replace("\n", " ")
+
+
+def test_a_browser_that_is_named_and_not_there_fails_the_build_and_keeps_the_pages(
+    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = made.copy(tmp_path / "book")
+    before = book.tree()
+    book.edit("chapters/notes.md", "says nothing about it", "says little about it")
+    monkeypatch.setenv("CHROMIUM", "/nowhere/chromium")
+    result = book.build()
+    assert result.returncode == 1
+    assert "CHROMIUM is '/nowhere/chromium', which cannot be run; accepted" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert book.tree() == before
+
+
+def test_a_browser_that_fails_fails_the_build_and_keeps_the_pages(
+    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = made.copy(tmp_path / "book")
+    before = book.tree()
+    book.edit("chapters/notes.md", "says nothing about it", "says little about it")
+    monkeypatch.setenv("CHROMIUM", shutil.which("false") or "false")
+    result = book.build()
+    assert result.returncode == 1
+    assert "the PDF could not be printed" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert book.tree() == before
+
+
+SEEN = """() => [...document.body.querySelectorAll("*")]
+  .filter((part) => part.checkVisibility() && part.getBoundingClientRect().width > 0)
+  .filter((part) => part.matches(
+    "nav, header, aside, button, summary, .headerlink, .kv-line, .kv-pdf, .only-dark"))
+  .map((part) => part.outerHTML.slice(0, 90))"""
+HIDES = """() => [...document.querySelectorAll("article *")]
+  .filter((part) => part.checkVisibility() && part.localName !== "math" && !part.closest("math"))
+  .filter((part) => getComputedStyle(part).overflowX !== "visible")
+  .filter((part) => part.scrollWidth > part.clientWidth + 1)
+  .map((part) => part.outerHTML.slice(0, 90))"""
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_a_page_printed_by_its_reader_is_light_whole_and_without_navigation(
+    made: Book, chromium: str, mode: Any
+) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*printing.FLAGS])
+        page = browser.new_page(viewport={"width": 680, "height": 900}, color_scheme=mode)
+        for name in ("start", "slots", "notes"):
+            page.goto((made.html / "chapters" / f"{name}.html").as_uri())
+            assert page.evaluate(SEEN) != []  # on the screen there is all that
+            page.emulate_media(media="print")
+            assert page.evaluate(SEEN) == []
+            assert page.evaluate(HIDES) == []
+            paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+            assert paper in {"rgb(255, 255, 255)", "rgba(0, 0, 0, 0)"}
+            assert page.locator("article h1").is_visible()
+            page.emulate_media(media="screen")
+        page.emulate_media(media="print")
+        page.goto((made.html / "chapters" / "slots.html").as_uri())
+        assert page.locator("figure img.only-light").is_visible()
+        browser.close()
+
+
+# ---------------------------------------------------------------- printing, made to be wrong
+
+
+def page_with(body: str) -> str:
+    return (
+        '<!DOCTYPE html><html lang="en"><head><title>A</title>'
+        "<style>@page { size: A4; margin: 24mm 22mm 22mm } body { margin: 0 }</style></head>"
+        f'<body hidden><main><div class="kvp-chapter" style="page: one">{body}</div></main></body>'
+        "</html>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ('<p style="width: 900px">too wide</p>', "does not fit its page: <p.*too wide"),
+        (
+            '<pre style="width: 400px; overflow: hidden; white-space: pre">' + "x" * 200 + "</pre>",
+            "does not fit its page: <pre",
+        ),
+        ('<figure style="height: 1500px">too high</figure>', "does not fit its page: <figure"),
+        ('<img src="http://elsewhere.invalid/a.png" alt="a">', "asks another host: http://else"),
+        ('<img src="missing.png" alt="a">', "not in the book: chapters/missing.png"),
+    ],
+)
+def test_printing_refuses_what_is_cut_off_foreign_or_missing(
+    body: str, says: str, tmp_path: Path, chromium: str
+) -> None:
+    with pytest.raises(LedgerError, match=says):
+        print_twice(lambda _: page_with(body), tmp_path, chromium)
+
+
+def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
+    tmp_path: Path, chromium: str
+) -> None:
+    def table(columns: int) -> str:
+        cells = "".join(f"<td style='white-space: nowrap'>column {i}</td>" for i in range(columns))
+        style = "<style>.kvp-wide { width: 253mm } @page one-wide { size: A4 landscape }</style>"
+        return page_with(f"{style}<div class='kv-table'><table><tr>{cells}</tr></table></div>")
+
+    widths = []
+    for columns in (4, 13, 20):
+        content = print_twice(lambda _, n=columns: table(n), tmp_path, chromium)  # type: ignore[misc]
+        with pikepdf.open(io.BytesIO(content)) as document:
+            widths.append(round(float(document.pages[0].mediabox[2])))
+    assert widths == [595, 595, 842]
+    with pytest.raises(LedgerError, match="does not fit its page: <table"):
+        print_twice(lambda _: table(40), tmp_path, chromium)
+
+
+# ---------------------------------------------------------------- one document of many pages
+
+
+def one(pages: dict[str, str], **options: Any) -> str:
+    plan = [Chapter(name, 1, None) for name in pages]
+    wrapped = {name: f"<article>{text}</article>" for name, text in pages.items()}
+    return assemble(wrapped, plan, COVER, styles=[], marks={}, **options).html
+
+
+def test_ids_that_chapters_share_become_each_chapters_own() -> None:
+    html = one(
+        {
+            "c/a": '<section id="s"><h1>A</h1><a href="#s">x</a><a href="b.html#s">y</a></section>',
+            "c/b": '<section id="s"><h1>B</h1><p id="only">p</p><a href="a.html">z</a></section>',
+        }
+    )
+    soup = BeautifulSoup(html, "html.parser")
+    ids = [str(tag["id"]) for tag in soup.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    assert {"a", "b", "a--s", "b--s", "only"} <= set(ids)
+    main = soup.find("main")
+    assert isinstance(main, Tag)
+    assert [link["href"] for link in main.find_all("a")] == ["#a--s", "#b--s", "#a"]
+
+
+def test_an_id_named_like_a_chapter_gives_way() -> None:
+    soup = BeautifulSoup(
+        one({"a": '<h1>A</h1><p id="b">p</p><a href="#b">x</a>', "b": "<h1>B</h1>"}), "html.parser"
+    )
+    assert [tag.name for tag in soup.find_all(id="b")] == ["div"]
+    assert soup.select_one('main a[href="#a--b"]') is not None
+
+
+def test_chapters_may_be_named_as_the_printed_lists_are() -> None:
+    figure = '<figure id="f"><span class="caption-number">Fig. 1</span><span class="caption-text">T'
+    pages = {"figures": f"<h1>A</h1>{figure}</span></figure>", "contents": "<h1>B</h1>"}
+    soup = BeautifulSoup(one(pages), "html.parser")
+    ids = [str(tag["id"]) for tag in soup.find_all(id=True)]
+    assert len(ids) == len(set(ids))
+    assert {"figures", "contents", "f"} <= set(ids)
+
+
+def test_links_to_files_of_the_site_lead_to_its_address_or_nowhere() -> None:
+    page = {"c/a": '<h1>A</h1><p><a href="../figures/f.csv">data</a></p>'}
+    assert "<p>data</p>" in one(page)
+    there = one(page, base_url="https://example.org/book/")
+    assert '<a href="https://example.org/book/figures/f.csv">data</a>' in there
+
+
+@pytest.mark.parametrize("href", ["#nowhere", "b.html#nowhere"])
+def test_a_link_that_leads_nowhere_is_named(href: str) -> None:
+    with pytest.raises(LedgerError, match=f"a.html links to '{href}', but there is no such place"):
+        one({"a": f'<h1>A</h1><a href="{href}">x</a>', "b": "<h1>B</h1>"})
+
+
+def test_a_link_to_what_is_not_printed_leads_to_its_chapter() -> None:
+    html = one({"a": '<h1>A</h1><div class="kv-line" id="l">l</div><p><a href="#l">x</a></p>'})
+    assert '<a href="#a">x</a>' in html
+
+
+def test_addresses_on_the_web_are_shown_unless_the_text_says_them() -> None:
+    html = one(
+        {
+            "a": '<h1>A</h1><a href="https://x.org/a">X</a> <a href="https://x.org/a">x.org/a</a>'
+            '<a href="https://doi.org/10.1/2">doi:10.1/2</a>'
+        }
+    )
+    assert html.count("kvp-url") == 1
+    assert 'X<span class="kvp-url"> (https://x.org/a)</span>' in html
+
+
+def test_code_is_printed_with_its_answer_and_not_without() -> None:
+    def cell(tags: str, output: str) -> str:
+        return (
+            f'<div class="cell {tags} docutils container"><div class="cell_input"><pre>code'
+            f'</pre></div><div class="cell_output">{output}</div></div>'
+        )
+
+    answer = '<div class="output text_plain"><pre>42</pre></div>'
+    assert "code" in one({"a": "<h1>A</h1>" + cell("", answer)})
+    for tags, output in (("tag_hide-input", answer), ("", "<figure>f</figure>"), ("", "")):
+        html = one({"a": "<h1>A</h1>" + cell(tags, output)})
+        assert "code" not in html
+        assert ("42" in html) == (output == answer)
+
+
+def test_a_page_left_out_keeps_its_title_and_says_why() -> None:
+    name = "chapters/explorer"
+    page = '<section id="e"><h1>Explorer</h1><p>It computes.</p><form id="f">x</form></section>'
+    html = one({"chapters/a": '<h1>A</h1><a href="explorer.html#f">x</a>', name: page})
+    assert "It computes." in html
+    assert LEFT_OUT[name] in html
+    assert "<form" not in html
+    assert '<a href="#explorer">x</a>' in html
+
+
+def test_a_missing_page_and_a_page_without_article_are_named() -> None:
+    with pytest.raises(LedgerError, match="no page b; the table of contents lists it"):
+        assemble({}, [Chapter("b", 1, None)], COVER, styles=[], marks={})
+    with pytest.raises(LedgerError, match=r"b.html has no <article>"):
+        assemble({"b": "<p>x</p>"}, [Chapter("b", 1, None)], COVER, styles=[], marks={})
+
+
+def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
+    odd = Cover('B "x" </style><b>', "A & B", "en", "1", "ab" * 32, "CC", "Never.")
+    html = assemble(
+        {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'},
+        [Chapter("a", 1, None)],
+        odd,
+        styles=[],
+        marks={},
+    ).html
+    head = html.split("</head>")[0]
+    assert head.count("</style>") == 1
+    assert "<b>" not in head
+
+
+def test_plan_follows_parts_chapters_and_sections() -> None:
+    toc = {
+        "root": "index",
+        "parts": [
+            {"caption": "One", "chapters": [{"file": "a", "sections": [{"file": "b"}]}]},
+            {"chapters": [{"file": "c"}]},
+        ],
+    }
+    assert book_plan(toc) == [
+        Chapter("index", 1, None),
+        Chapter("a", 2, "One"),
+        Chapter("b", 3, "One"),
+        Chapter("c", 1, None),
+    ]
+
+
+# ---------------------------------------------------------------- what the cover says of checks
+
+
+def test_cover_says_what_the_record_of_checks_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datetime as dt
+    import json
+
+    from kvledger.book.checks import DIGESTS_FILE, Check, write_checks
+
+    (tmp_path / "chapters").mkdir()
+    kept = making.cache_folder(tmp_path)
+    kept.mkdir(parents=True)
+    assert making.checked_words(tmp_path) == "Not checked yet, or not since it changed."
+
+    def check(digest: str, day: int) -> Check:
+        return Check(
+            digest=digest * 64,
+            source_digest=making.source_digest(),
+            data_digest="d" * 64,
+            date=dt.date(2026, 3, day),
+            seconds=1.0,
+            cells=2,
+            numbers=5,
+            tables=1,
+            figures=0,
+            commit="c" * 40,
+            changed_since=None,
+            versions={"python": "3.11.9", "numpy": "2.0"},
+            cores=2,
+        )
+
+    write_checks(tmp_path, {"chapters/a": check("a", 2), "chapters/b": check("b", 4)})
+    digests = {"chapters/a": "a" * 64, "chapters/b": "b" * 64}
+    (kept / DIGESTS_FILE).write_text(json.dumps(digests), encoding="utf-8")
+    words = making.checked_words(tmp_path)
+    assert words.startswith("10 numbers and 2 tables were run again and compared")
+    assert "on 2026-03-02, at commit cccccccc, with Python 3.11.9, data digest dddddddd" in words
+    (kept / DIGESTS_FILE).write_text(json.dumps({**digests, "chapters/b": "x" * 64}))
+    assert making.checked_words(tmp_path).startswith("1 of 2 chapters")

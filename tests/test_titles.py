@@ -1,0 +1,217 @@
+"""Titles of figures: each follows its data, says an answer, and is typed nowhere."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from attention_records import GPU_PEERS, made_record
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvledger as kv
+from kvledger import survey
+from kvledger.attention.record import latest_record
+from kvledger.book import attention_costs, attention_titles, replay_titles, style, titles
+from kvledger.book.slots import contiguous_slots, paged_slots
+
+CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
+NOTEBOOKS = sorted(CHAPTERS.glob("[!_]*.ipynb"))
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def traces() -> survey.Traces:
+    return {name: kv.load_lengths(name) for name in kv.TRACE_NAMES}
+
+
+# ---------------------------------------------------------------- no title is typed
+
+
+def figure_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Yield every call of ``figure`` in a notebook, with its id."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        for node in ast.walk(ast.parse("".join(cell["source"]))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "figure":
+                name = node.args[0]
+                assert isinstance(name, ast.Constant)
+                yield str(name.value), node
+
+
+CALLS = [(path, id, call) for path in NOTEBOOKS for id, call in figure_calls(path)]
+
+
+def title_of(call: ast.Call) -> ast.expr | None:
+    drawn = call.args[1]
+    assert isinstance(drawn, ast.Call)
+    return next((word.value for word in drawn.keywords if word.arg == "title"), None)
+
+
+def test_all_figures_are_looked_at() -> None:
+    captions = sum(
+        "figure" in cell["metadata"].get("mystnb", {})
+        for path in NOTEBOOKS
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    )
+    assert len(CALLS) == captions > 30
+
+
+@pytest.mark.parametrize(("path", "id", "call"), CALLS, ids=[id for _, id, _ in CALLS])
+def test_a_title_is_made_from_data(path: Path, id: str, call: ast.Call) -> None:
+    """It is the value of a function of the titles' modules, given what the figure draws."""
+    title = title_of(call)
+    assert isinstance(title, ast.Call), f"{path.name}: {id}: the title is typed"
+    module = title.func
+    assert isinstance(module, ast.Attribute)
+    assert isinstance(module.value, ast.Name)
+    assert module.value.id in {"titles", "replay_titles"}
+    assert title.args
+    assert not isinstance(title.args[0], ast.Constant)
+
+
+# ---------------------------------------------------------------- each follows its data
+
+
+lengths_of = st.lists(st.integers(1, 40), min_size=1, max_size=5)
+
+
+@given(lengths_of)
+def test_squares_are_counted_as_the_ledger_counts(lengths: list[int]) -> None:
+    sizes = (2, 4, 8)
+    squares = pd.concat([paged_slots(f"Pages of {p}", lengths, p) for p in sizes])
+    slack = [kv.paged(lengths, p).tail_slack_slots for p in sizes]
+    said = titles.slack_by_size(squares)
+    assert f"{slack[0]}, {slack[1]} and {slack[2]} slots for {sum(lengths)} tokens" in said
+    assert ("The larger the pages, the more slack" in said) == (slack[0] < slack[1] < slack[2])
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=4))
+def test_reserved_squares_are_counted_as_the_ledger_counts(lengths: list[int]) -> None:
+    held = [[32] * len(lengths), lengths]
+    squares = pd.concat([contiguous_slots(str(i), lengths, h) for i, h in enumerate(held)])
+    asked = kv.contiguous(lengths, 32).allocated_slots
+    assert f"take {asked} or {sum(lengths)} slots" in titles.reserved_slots(squares)
+
+
+def test_sharing_that_moved_the_slack_would_be_told() -> None:
+    same = survey.ledgers({"a": kv.paged([20, 23], 4), "b": kv.shared([20, 23], 4, prefix=8)})
+    assert titles.spared(same).endswith("leaves the tail slack at 1")
+    moved = same.assign(**{"tail slack slots": [1, 3]})
+    assert titles.spared(moved).endswith("moves the tail slack from 1 to 3")
+    squares = pd.concat([paged_slots("a", [5, 9], 4), paged_slots("b", [5, 10], 4)])
+    assert titles.shared_slots(squares).endswith("the tail slack goes from 6 to 5")
+
+
+def test_titles_of_traces_are_true_of_every_trace(traces: survey.Traces) -> None:
+    slack = survey.tail_slack(traces, [16, 64, 512])
+    said = titles.slack_share(slack, 16)
+    for size, form in ((16, "{:.2%}"), (512, "{:.0%}")):
+        most = max(float(v) for v in slack.loc[slack["page_size"] == size, "slack_share"])
+        assert f"{form.format(most)}" in said
+    close = titles.expectation(slack, near=64)
+    worst = max(
+        float(error)
+        for column in ("final_error", "growth_error")
+        for error in slack.loc[slack["page_size"] <= 64, column]
+    )
+    assert f"within {worst:.1%} up to pages of 64" in close
+    unused = survey.reservation(traces, [4096, 131072])
+    least = min(float(v) for v in unused.loc[unused["reserve"] == 131072, "unused_share"])
+    assert f"{least:.1%} or more" in titles.reservation(unused)
+
+
+def test_a_cost_that_decides_nothing_is_not_said_to_decide() -> None:
+    one = survey.cost_lines([4, 8], [4])
+    assert titles.cost_lines(one) == "One page size is best at every cost"
+    corners = survey.cost_lines([5, 9, 17], [4, 16])
+    assert titles.cost_lines(corners) == "The best page size changes at c = 4 slots a page"
+    never = pd.DataFrame({"page_size": [1], "c_from": [Fraction(0)]})
+    assert titles.envelopes(never, 16) == "Pages of 16 are the best at no cost"
+
+
+def test_replay_titles_take_the_ends_and_all_settings() -> None:
+    one = pd.DataFrame({"policy": ["only"], "used": [0.5]})
+    assert replay_titles.pools(one) == "Tokens fill 50.0% (only) of the pool on average"
+    many = pd.DataFrame({"policy": list("abc"), "used": [0.9, 0.1, 0.5]})
+    assert replay_titles.pools(many) == "Tokens fill 10.0% (b) to 90.0% (a) of the pool on average"
+    assert "3 times (x)" in replay_titles.loads(pd.DataFrame({"setting": ["x"], "preempted": [3]}))
+
+
+def test_above_the_range_the_largest_cost_is_named() -> None:
+    rows = [
+        (1, "tail slack", 0.0, True),
+        (2, "tail slack", 0.02, False),
+        (2, "metadata", 0.03, False),
+        (4, "tail slack", 0.9, False),
+    ]
+    frame = pd.DataFrame(rows, columns=["page_size", "cost", "share", "near"])
+    assert replay_titles.memory_range(frame, 0.01).endswith("above, metadata is the largest cost")
+    assert "largest cost" not in replay_titles.memory_range(frame[frame["near"]], 0.01)
+
+
+def test_neighbours_that_are_all_are_not_told_apart() -> None:
+    few = pd.DataFrame({"window_requests": [2, 30], "shared_share": [0.1, 0.4]})
+    assert "neighbours" not in replay_titles.own_sharing(few)
+
+
+def test_titles_of_measurements_follow_the_record() -> None:
+    nothing = [
+        attention_titles.latency(None),
+        attention_titles.bandwidth(None),
+        attention_titles.cost(None),
+        attention_titles.host(None),
+    ]
+    assert all(said.endswith("\nno device") and not re.search(r"\d", said) for said in nothing)
+    record = made_record("cuda", noise=1e-6)
+    said = attention_titles.latency(record)
+    assert "this kernel takes 1.12 (pages of 1) and 1.01 (pages of 16) times" in said
+    assert "as long as without pages" in said
+    share = GPU_PEERS["triton"].share / (1 + GPU_PEERS["triton"].c_random / 16)
+    assert f"reaches {share:.1%} of the copy bandwidth" in attention_titles.bandwidth(record)
+    straight = attention_titles.cost(record)
+    assert "the time of 0.120 tokens: the times are on a line" in straight
+    sdpa = attention_titles.latency(made_record("cpu", noise=1e-6))
+    assert "times as long as SDPA without pages" in sdpa
+
+
+def test_a_fit_that_is_no_line_says_so() -> None:
+    record = latest_record("cpu")
+    cost = attention_costs.fitted(record)
+    assert cost is not None
+    said = attention_titles.cost(record)
+    assert "on a line" in said
+    assert ("not on a line" in said) == (not cost.straight)
+
+
+# ---------------------------------------------------------------- where they stand
+
+
+@given(st.lists(st.text("abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30))
+def test_a_headline_keeps_its_words_and_stays_inside(words: list[str]) -> None:
+    text = " ".join(words)
+    fig, _ = style.canvas(2.0)
+    title = style.headline(fig, text)
+    try:
+        lines = title.get_text().split("\n")
+        assert " ".join(lines) == text
+        fig.draw_without_rendering()
+        assert title.get_window_extent().x1 <= fig.bbox.width
+        assert fig.get_figheight() == pytest.approx(
+            2.0 + (len(lines) - 1) * 1.2 * style.HEADLINE_PT / 72
+        )
+    finally:
+        plt.close(fig)

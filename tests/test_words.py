@@ -1,0 +1,124 @@
+"""What chapters refer to: terms, figures, equations and sources, each where it is needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pybtex.database import parse_file
+
+from kvledger.book.prose import ACCOUNTING
+
+CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
+NOTEBOOKS = sorted(CHAPTERS.glob("[!_]*.ipynb"))
+PAGES = [*NOTEBOOKS, *sorted(CHAPTERS.glob("*.md"))]
+_ROLE = r"\{%s\}`(?:[^`<]*<)?([^`>]+)>?`"
+_EQUATION = re.compile(r"\$\$(.+?)\$\$[ ]*(?:\(([^)\n]+)\))?", re.DOTALL)
+
+
+def cells(path: Path) -> list[tuple[str, str, str | None]]:
+    """Return each piece of a page in order: its kind, its text, and the figure it shows."""
+    if path.suffix == ".md":
+        return [("markdown", path.read_text(encoding="utf-8"), None)]
+    return [
+        (
+            cell["cell_type"],
+            "".join(cell["source"]),
+            cell["metadata"].get("mystnb", {}).get("figure", {}).get("name"),
+        )
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    ]
+
+
+def prose(path: Path) -> str:
+    return "\n\n".join(text for kind, text, _ in cells(path) if kind == "markdown")
+
+
+def named(role: str, text: str) -> list[str]:
+    return re.findall(_ROLE % role, text)
+
+
+def glossary() -> set[str]:
+    text = (CHAPTERS / "notation.md").read_text(encoding="utf-8")
+    body = text.split("```{glossary}\n")[1].split("```")[0]
+    return {line for line in body.splitlines() if line and not line.startswith((" ", ":"))}
+
+
+def _shown_figures() -> Iterator[tuple[Path, str, int]]:
+    for path in NOTEBOOKS:
+        for at, (_, _, figure) in enumerate(cells(path)):
+            if figure is not None:
+                yield path, figure, at
+
+
+SHOWN = list(_shown_figures())
+
+
+# ---------------------------------------------------------------- terms
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_terms_are_in_the_glossary_and_linked_at_first_use_only(path: Path) -> None:
+    used = named("term", prose(path))
+    assert set(used) <= glossary()
+    assert len(used) == len(set(used)), "a term is linked once a page"
+
+
+@pytest.mark.parametrize("name", ACCOUNTING)
+def test_a_chapter_links_the_words_it_needs(name: str) -> None:
+    assert named("term", prose(CHAPTERS / f"{name}.ipynb"))
+
+
+@pytest.mark.parametrize(
+    "term",
+    ["slot", "page", "page size", "tail slack", "reserved", "shared tokens", "metadata cost"],
+)
+def test_the_words_of_the_argument_are_linked_somewhere(term: str) -> None:
+    assert any(term in named("term", prose(path)) for path in NOTEBOOKS)
+
+
+# ---------------------------------------------------------------- figures
+
+
+@pytest.mark.parametrize(("path", "figure", "at"), SHOWN, ids=[figure for _, figure, _ in SHOWN])
+def test_a_figure_is_referred_to_before_it_appears(path: Path, figure: str, at: int) -> None:
+    before = "\n".join(text for kind, text, _ in cells(path)[:at] if kind == "markdown")
+    assert figure in named("numref", before)
+
+
+# ---------------------------------------------------------------- equations
+
+
+def equations(path: Path) -> list[str]:
+    """Return the labels of all displayed equations, an empty one where there is none."""
+    return [label for _, label in _EQUATION.findall(prose(path))]
+
+
+def test_every_equation_has_a_label_of_its_own_and_is_referred_to() -> None:
+    labels = [label for path in PAGES for label in equations(path)]
+    assert len(labels) > 5
+    assert all(re.fullmatch(r"eq-[a-z-]+", label) for label in labels), labels
+    assert len(set(labels)) == len(labels)
+    used = {name for path in PAGES for name in named("eq", prose(path))}
+    assert used == set(labels)
+
+
+# ---------------------------------------------------------------- sources
+
+
+def test_every_source_can_be_found_and_is_cited() -> None:
+    entries = parse_file(str(CHAPTERS / "references.bib")).entries
+    text = "\n".join(prose(path) for path in PAGES)
+    cited = {
+        key.strip() for role in ("cite:t", "cite:p") for keys in named(role, text)
+        for key in keys.split(",")
+    }  # fmt: skip
+    assert cited == set(entries)
+    for key, entry in entries.items():
+        fields = entry.fields
+        assert fields.get("doi") or fields.get("url", "").startswith("https://"), key
+        if "doi" in fields:
+            assert re.fullmatch(r"10\.\d{4,9}/\S+", fields["doi"]), key
