@@ -1,7 +1,7 @@
 """The explorer against the package: the same answers and the same errors, in a real browser.
 
 The small book built here has the explorer's page alone. It is opened from its file, as a reader
-opens a copy on a disk; its looks are tested with the rest of the book in test_browser.py.
+opens a copy on a disk; its looks are tested with the rest of the book in tests/browser.
 """
 
 from __future__ import annotations
@@ -26,18 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser.axe import axe_finds_nothing
+from browser.driver import FLAGS, MODES, WIDTHS, Visit, find_chromium, new_visit, serve
+from browser.whole import CHECKS, ONCE
 from playwright.sync_api import Browser, Page, sync_playwright
-from test_browser import (
-    CHECKS,
-    FLAGS,
-    MODES,
-    ONCE,
-    WIDTHS,
-    Visit,
-    find_chromium,
-    new_visit,
-    serve,
-)
 
 import kvledger as kv
 from kvledger.book import explorer, style
@@ -1252,7 +1244,7 @@ def test_every_state_passes_the_checks_of_a_page(
             folded.click()
         wrong += [
             f"{state} {check.__name__}: {what}"
-            for check in (*CHECKS, *ONCE)
+            for check in (*CHECKS, *ONCE, axe_finds_nothing)
             for what in check(visit)
         ]
         # What scrolls of its own on a narrow page is a table, which the keyboard reaches.

@@ -32,9 +32,9 @@ import numpy as np
 import psutil
 import pytest
 from attention_records import made_record, write_made
-from axe_playwright_python.sync_playwright import Axe
+from browser.axe import violations
+from browser.driver import FLAGS, find_chromium
 from playwright.sync_api import sync_playwright
-from test_browser import FLAGS, GRAVE, find_chromium
 
 import kvledger as kv
 from kvledger.book.showing import outputs
@@ -338,9 +338,7 @@ def test_the_page_in_a_browser(
     assert drawn == [[True, True]] * 6
     assert page.evaluate("document.scripts.length") == 0
     assert HOSTILE in page.evaluate("document.body.innerText")
-    found = Axe().run(page)
-    grave = [v["id"] for v in found.response["violations"] if v["impact"] in GRAVE]
-    assert grave == []
+    assert violations(page) == []
 
 
 def test_every_reference_on_the_page_leads_somewhere(made: Made) -> None:

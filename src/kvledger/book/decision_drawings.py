@@ -123,8 +123,9 @@ def near_ranges(
     panels : tuple of str
         What either panel shows.
     """
-    by_trace = frame[frame["model"] == model].sort_values("mean_tokens")
-    by_model = frame[frame["trace"] == trace].sort_values("kv_bytes_per_token")
+    # Models of one size keep their order, whatever kind of numbers the frame holds.
+    by_trace = frame[frame["model"] == model].sort_values("mean_tokens", kind="stable")
+    by_model = frame[frame["trace"] == trace].sort_values("kv_bytes_per_token", kind="stable")
     heights = [len(by_trace) + 1.5, len(by_model) + 1.5]
     fig, axes = style.canvas(
         0.19 * sum(heights) + 1.4, 2, height_ratios=heights, sharex=True, squeeze=False

@@ -533,7 +533,7 @@ def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
     title : str
         The conclusion.
     """
-    order = list(dict.fromkeys(frame.sort_values("kv_bytes_per_token")["model"]))
+    order = list(dict.fromkeys(frame.sort_values("kv_bytes_per_token", kind="stable")["model"]))
     fig, ax = style.canvas(0.19 * len(order) + 1.5)
     style.headline(fig, title)
     fig.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr, call-arg]

@@ -59,6 +59,7 @@ PARTS = (
     "kvledger.book.pages.checktable",
     "kvledger.book.pages.copyright",
     "kvledger.book.explorer",
+    "kvledger.book.access",
 )
 
 

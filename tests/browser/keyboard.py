@@ -1,0 +1,319 @@
+"""A page by keyboard alone: what Tab reaches, in what order, and whether one sees where one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from browser.driver import Visit
+
+#: Defines `kv`: what can be reached, what the focus looks like, and what lies over it.
+SCRIPT = """() => {
+  const style = document.createElement("style");
+  style.textContent = "*, *::before, *::after { transition: none !important; " +
+    "animation: none !important; scroll-behavior: auto !important; }";
+  document.head.append(style);
+  const INTERACTIVE = "a[href], area[href], button, input, select, textarea, summary, iframe, " +
+    "[tabindex], [contenteditable], audio[controls], video[controls]";
+  const shown = (e) => e.checkVisibility({visibilityProperty: true, contentVisibilityAuto: true}) &&
+    e.getClientRects().length > 0;
+  const name = (e) => e === document.body ? "body" :
+    `${e.tagName.toLowerCase()}${e.id ? "#" + e.id : ""}${e.className && e.className.split ?
+      "." + e.className.trim().split(/\\s+/).slice(0, 2).join(".") : ""} ` +
+    `"${(e.getAttribute("aria-label") || e.textContent || e.getAttribute("href") || "")
+      .trim().replace(/\\s+/g, " ").slice(0, 40)}"`;
+  const reachable = () => [...document.querySelectorAll(INTERACTIVE)].filter((e) => {
+    if (e.disabled || e.type === "hidden" || e.tabIndex < 0 || !shown(e)) return false;
+    if (e.closest("[inert]") || e.closest("fieldset:disabled")) return false;
+    if (e.tagName === "SUMMARY" && e.parentElement.tagName !== "DETAILS") return false;
+    // Of a group of radio buttons Tab reaches one; the arrows reach the others.
+    if (e.type === "radio") {
+      const group = [...document.getElementsByName(e.name)].filter(shown);
+      return e === (group.find((r) => r.checked) || group[0]);
+    }
+    return true;
+  });
+  const number = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const over = (top, under) => {
+    const a = top.length > 3 ? top[3] : 1;
+    return [0, 1, 2].map((i) => a * top[i] + (1 - a) * under[i]);
+  };
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => v / 255)
+      .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (one, two) => {
+    const [high, low] = [light(one), light(two)].sort((a, b) => b - a);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const ground = (e) => {
+    const layers = [];
+    for (let p = e; p; p = p.parentElement) {
+      const colour = number(getComputedStyle(p).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) layers.push(colour);
+      if (colour.length === 3) break;
+    }
+    return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
+  };
+  const look = (e) => {
+    const s = getComputedStyle(e);
+    return {outline: [s.outlineStyle, s.outlineWidth, s.outlineColor, s.outlineOffset],
+            shadow: s.boxShadow, border: [s.borderTopWidth, s.borderTopStyle, s.borderTopColor],
+            back: ground(e)};
+  };
+  // What changes beside an element with focus: its own frame, or that of what it is in.
+  const ring = (e, before) => {
+    const now = look(e), s = getComputedStyle(e), around = ground(e.parentElement || e);
+    const changed = (key) => JSON.stringify(now[key]) !== JSON.stringify(before[key]);
+    const against = (colour) => contrast(over(number(colour), around), around);
+    const marks = [];
+    if (changed("outline") && s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 1)
+      marks.push(s.outlineStyle === "auto" ? 21 : against(s.outlineColor));
+    if (changed("shadow") && s.boxShadow !== "none")
+      for (const colour of s.boxShadow.match(/rgba?\\([^)]*\\)/g) || [])
+        marks.push(against(colour));
+    if (changed("border") && s.borderTopStyle !== "none")
+      marks.push(against(s.borderTopColor));
+    if (changed("back")) marks.push(contrast(now.back, before.back));
+    return marks.length && e.checkVisibility({opacityProperty: true}) ? Math.max(...marks) : 0;
+  };
+  const covered = (e) => {
+    // What is larger than the window is looked for in the part that is in it.
+    const inside = [...e.getClientRects()].map((r) => ({
+      left: Math.max(r.left, 0), right: Math.min(r.right, innerWidth),
+      top: Math.max(r.top, 0), bottom: Math.min(r.bottom, innerHeight),
+    })).filter((r) => r.right > r.left && r.bottom > r.top)
+      .flatMap((r) => [0.1, 0.5, 0.9].flatMap((x) => [0.2, 0.5, 0.8].map((y) =>
+        [r.left + x * (r.right - r.left), r.top + y * (r.bottom - r.top)])));
+    if (!inside.length) return "it is outside the window";
+    const tops = inside.map(([x, y]) => document.elementFromPoint(x, y));
+    if (tops.some((t) => t && (e.contains(t) || t.contains(e)))) return "";
+    // An input may be drawn by its label.
+    if (e.labels && tops.some((t) => t && [...e.labels].some((l) => l.contains(t)))) return "";
+    return `it lies under ${name(tops.find(Boolean) || document.body)}`;
+  };
+  const kv = window.kv = {all: reachable(), seen: [], name};
+  kv.before = new Map(kv.all.map((e) => [e, look(e)]));
+  kv.step = () => {
+    const e = document.activeElement;
+    if (!e || e === document.body || e === document.documentElement) return null;
+    const index = kv.all.indexOf(e), first = !kv.seen.includes(e);
+    kv.seen.push(e);
+    return {index, first, name: name(e), covered: covered(e),
+            ring: kv.before.has(e) ? ring(e, kv.before.get(e)) : 21};
+  };
+  return kv.all.length;
+}"""
+
+
+class Step(NamedTuple):
+    """One element that had the focus."""
+
+    index: int
+    name: str
+    ring: float
+    covered: str
+
+
+class Walk(NamedTuple):
+    """What a walk over a page with one key met, in order, and what it should have met."""
+
+    steps: list[Step]
+    expected: list[str]
+    ended: bool
+    backwards: bool
+
+
+def walk(visit: Visit, key: str = "Tab") -> Walk:
+    """Press a key until the focus is back where it began."""
+    page = visit.page
+    count: int = page.evaluate(SCRIPT)
+    page.evaluate("() => { document.activeElement.blur(); getSelection().removeAllRanges(); }")
+    steps: list[Step] = []
+    ended = False
+    # Twice as many as there are, lest a trap keep the test for ever.
+    for _ in range(2 * count + 5):
+        page.keyboard.press(key)
+        found: dict[str, Any] | None = page.evaluate("() => kv.step()")
+        if found is None and not steps:
+            continue
+        if found is None or not found["first"]:
+            ended = found is None or found["index"] == steps[0].index
+            break
+        steps.append(Step(found["index"], found["name"], found["ring"], found["covered"]))
+    names: list[str] = page.evaluate("() => kv.all.map(kv.name)")
+    return Walk(steps, names, ended, key == "Shift+Tab")
+
+
+# ---------------------------------------------------------------- checks of a walk
+
+#: Contrast that a mark around the focus needs against what it lies on (WCAG 1.4.11).
+LEAST_CONTRAST = 3.0
+
+
+def everything_is_reached(walk: Walk) -> list[str]:
+    """The key reaches each link, button, field and box that scrolls."""
+    reached = {step.index for step in walk.steps}
+    return [f"{name} is not reached" for i, name in enumerate(walk.expected) if i not in reached]
+
+
+def nothing_hidden_is_reached(walk: Walk) -> list[str]:
+    """The focus goes to nothing that is not shown."""
+    return [f"{step.name} is reached and not shown" for step in walk.steps if step.index < 0]
+
+
+def focus_gets_out(walk: Walk) -> list[str]:
+    """The focus comes back to where it began: nothing holds it."""
+    if walk.ended or not walk.steps:
+        return [] if walk.steps or not walk.expected else ["nothing has the focus"]
+    return [f"{walk.steps[-1].name} holds the focus"]
+
+
+def order_is_that_of_the_page(walk: Walk) -> list[str]:
+    """What comes first on the page has the focus first."""
+    found = [step for step in walk.steps if step.index >= 0]
+    sign = -1 if walk.backwards else 1
+    return [
+        f"{after.name} has the focus after {before.name}"
+        for before, after in pairwise(found)
+        if sign * after.index < sign * before.index
+    ]
+
+
+def focus_is_seen(walk: Walk) -> list[str]:
+    """What has the focus looks different, and the difference can be told from its ground."""
+    return [
+        f"{step.name}: its mark has a contrast of {step.ring:.1f}"
+        for step in walk.steps
+        if step.ring < LEAST_CONTRAST
+    ]
+
+
+def focus_is_not_covered(walk: Walk) -> list[str]:
+    """What has the focus lies in the window, and nothing hides all of it (2.4.11)."""
+    return [f"{step.name}: {step.covered}" for step in walk.steps if step.covered]
+
+
+WALK_CHECKS: tuple[Callable[[Walk], list[str]], ...] = (
+    everything_is_reached,
+    nothing_hidden_is_reached,
+    focus_gets_out,
+    order_is_that_of_the_page,
+    focus_is_seen,
+    focus_is_not_covered,
+)
+
+
+# ---------------------------------------------------------------- what opens and closes
+
+#: What slides over a narrow page -> its button, itself, and the key that opens it.
+OVERLAYS = {
+    "list of pages": ("button.primary-toggle", "dialog#pst-primary-sidebar-modal"),
+    "contents of the page": ("button.secondary-toggle", "dialog#pst-secondary-sidebar-modal"),
+    "search": ("button.search-button", "dialog#pst-search-dialog"),
+}
+HAS_FOCUS = "(e) => e.contains(document.activeElement) && e !== document.activeElement"
+
+
+def overlays_open_and_close(visit: Visit) -> list[str]:
+    """A list that slides in opens with Enter, takes the focus, keeps it, and goes with Escape."""
+    wrong = []
+    for name, (button, dialog) in OVERLAYS.items():
+        buttons = visit.page.locator(f"{button}:visible")
+        if not buttons.count():
+            continue  # There is no such list on this page.
+        for key in ("Enter", "Space"):
+            buttons.first.focus()
+            visit.page.keyboard.press(key)
+            box = visit.page.locator(dialog)
+            if not _becomes(visit, dialog, "(e) => e.open"):
+                wrong.append(f"{name}: {key} does not open it")
+                continue
+            for _ in range(3):
+                visit.page.keyboard.press("Tab")
+            if not box.evaluate(
+                "(e) => document.activeElement === document.body || "
+                "e.contains(document.activeElement)"
+            ):
+                wrong.append(f"{name}: the focus leaves it")
+            visit.page.keyboard.press("Escape")
+            if not _becomes(visit, dialog, "(e) => !e.open"):
+                wrong.append(f"{name}: Escape does not close it")
+            elif not buttons.first.evaluate("(e) => e === document.activeElement"):
+                wrong.append(f"{name}: the focus is not back at its button")
+    return wrong
+
+
+def _becomes(visit: Visit, selector: str, condition: str) -> bool:
+    """Tell whether a condition comes true within a second."""
+    box = visit.page.locator(selector)
+    for _ in range(20):
+        if box.evaluate(condition):
+            return True
+        visit.page.wait_for_timeout(50)
+    return False
+
+
+def folds_open(visit: Visit) -> list[str]:
+    """Everything that is folded opens and closes with Enter."""
+    wrong = []
+    for fold in visit.page.locator("article summary:visible").all():
+        states = []
+        for _ in range(2):
+            fold.focus()
+            fold.press("Enter")
+            states.append(fold.evaluate("(e) => e.parentElement.open"))
+        if len(set(states)) == 1:
+            wrong.append(f"{fold.text_content()!r} does not change with Enter")
+    return wrong
+
+
+def menus_open_and_close(visit: Visit) -> list[str]:
+    """A menu opens with Enter, its items are reached, and Escape closes it."""
+    wrong = []
+    for menu in visit.page.locator(".dropdown:visible").all():
+        button = menu.locator("[data-bs-toggle=dropdown]")
+        button.focus()
+        visit.page.keyboard.press("Enter")
+        name = button.get_attribute("aria-label") or button.text_content()
+        if button.get_attribute("aria-expanded") != "true":
+            wrong.append(f"{name}: Enter does not open it")
+            continue
+        items = menu.locator(".dropdown-menu a, .dropdown-menu button")
+        for index in range(items.count()):
+            visit.page.keyboard.press("ArrowDown")
+            if not items.nth(index).evaluate("(e) => e === document.activeElement"):
+                wrong.append(f"{name}: item {index + 1} is not reached")
+        visit.page.keyboard.press("Escape")
+        if button.get_attribute("aria-expanded") != "false":
+            wrong.append(f"{name}: Escape does not close it")
+    return wrong
+
+
+def skip_link_skips(visit: Visit) -> list[str]:
+    """The first press of Tab offers to skip to the main part, and Enter does so."""
+    page = visit.page
+    page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
+    page.keyboard.press("Tab")
+    first = page.evaluate(
+        """() => { const e = document.activeElement, r = e.getBoundingClientRect();
+          return {href: e.getAttribute("href"), seen: r.top >= 0 && r.height > 0}; }"""
+    )
+    if first["href"] != "#main-content":
+        return [f"the first stop leads to {first['href']}"]
+    if not first["seen"]:
+        return ["the first stop is not seen"]
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    inside: bool = page.locator("#main-content").evaluate(HAS_FOCUS)
+    return [] if inside else ["the stop after it is not in the main part"]
+
+
+PRESS_CHECKS: tuple[Callable[[Visit], list[str]], ...] = (
+    overlays_open_and_close,
+    menus_open_and_close,
+    folds_open,
+    skip_link_skips,
+)

@@ -1,0 +1,76 @@
+"""The CSV of each figure draws that figure again: nothing that it shows is missing from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from redraw import difference, draw, drawing_of, figures_of, read_csv
+
+from kvledger.book import figure
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES = {
+    figure_id: notebook
+    for notebook in sorted((ROOT / "chapters").glob("[!_]*.ipynb"))
+    for figure_id in figures_of(notebook)
+}
+
+
+@pytest.mark.parametrize("figure_id", FIGURES)
+def test_a_figure_is_drawn_again_from_its_csv(
+    built_book: Path, figure_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = built_book / "figures"
+    frame = read_csv(offered / f"{figure_id}.csv")
+    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path))
+    made = draw(drawing_of(FIGURES[figure_id], figure_id), frame)
+    figure(figure_id, made, data=frame, alt="Drawn again from the data that the book offers of it.")
+    assert (tmp_path / f"{figure_id}.csv").read_bytes() == (
+        offered / f"{figure_id}.csv"
+    ).read_bytes()
+    svgs = [(folder / f"{figure_id}.svg").read_text("utf-8") for folder in (tmp_path, offered)]
+    assert difference(*svgs) == ""
+
+
+def test_every_figure_of_the_book_is_drawn_again(built_book: Path) -> None:
+    offered = {path.stem for path in (built_book / "figures").glob("fig-*.csv")}
+    assert offered <= set(FIGURES)
+    assert len(offered) > 20
+
+
+def test_data_that_lack_something_do_not_draw_the_figure(built_book: Path, tmp_path: Path) -> None:
+    """One number changed, in any column that is drawn, and the drawing is another."""
+    frame = read_csv(built_book / "figures" / "fig-summary.csv")
+    drawing = drawing_of(FIGURES["fig-summary"], "fig-summary")
+    svgs = []
+    for name, rows in (("a", frame), ("b", frame.assign(used=frame["used"] * 1.05))):
+        draw(drawing, rows).savefig(tmp_path / f"{name}.svg")
+        svgs.append((tmp_path / f"{name}.svg").read_text("utf-8"))
+    assert difference(svgs[0], svgs[0]) == ""
+    assert difference(*svgs) != ""
+
+
+def test_a_chapter_that_draws_from_more_than_its_frame_is_caught(tmp_path: Path) -> None:
+    cell = {
+        "cell_type": "code",
+        "source": [
+            "import matplotlib.pyplot as plt\n",
+            "hidden = [1, 2]\n",
+            "def plot(frame, more):\n    fig, ax = plt.subplots()\n    ax.plot(frame['x'], more)\n"
+            "    return fig\n",
+            "frame = hidden\n",
+            "figure('fig-a', plot(frame, hidden), data=frame, alt='')\n",
+        ],
+    }
+    notebook = tmp_path / "a.ipynb"
+    notebook.write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+    drawing = drawing_of(notebook, "fig-a")
+    assert drawing.aliases == ["frame"]
+    assert [type(each).__name__ for each in drawing.before] == ["Import", "Assign", "FunctionDef"]
+    assert draw(drawing, pd.DataFrame({"x": [3, 4]})).axes[0].lines[0].get_xdata().tolist() == [
+        3,
+        4,
+    ]
