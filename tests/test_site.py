@@ -63,8 +63,8 @@ def catalogue(nowhere: Book) -> Catalogue:
 
 
 def pages(book: Book) -> dict[str, str]:
-    """Every page by its address below the root."""
-    found = sorted(book.html.rglob("*.html"))
+    """Every page by its address below the root; pieces of templates are none."""
+    found = sorted(p for p in book.html.rglob("*.html") if "_static" not in p.parts)
     return {p.relative_to(book.html).as_posix(): p.read_text(encoding="utf-8") for p in found}
 
 

@@ -74,6 +74,8 @@ def external_links(folder: Path) -> dict[str, list[str]]:
     """
     found: dict[str, set[str]] = {}
     for path in sorted(folder.rglob("*.html")):
+        if "_static" in path.relative_to(folder).parts:
+            continue  # a piece of the theme, which is no page
         for address in links_of(path.read_text(encoding="utf-8")):
             found.setdefault(address, set()).add(path.relative_to(folder).as_posix())
     return {address: sorted(pages) for address, pages in sorted(found.items())}
