@@ -261,6 +261,7 @@ def test_a_stamp_of_little_is_read() -> None:
     few = {"id": "fig-a", "version": "0.1.0", "data_digest": sha256(OLD)}
     traced = trace(few, Catalogue("0.2.0", "5" * 64, {"fig-a": figure("fig-a", OLD)}))
     assert (traced.same_data, traced.same_sources) == (True, False)
+    assert traced.verdict() == ["Current: the same data."]
 
 
 # --------------------------------------------------------------------------- data, cell by cell

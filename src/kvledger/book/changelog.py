@@ -9,7 +9,6 @@ book that is being built.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -27,11 +26,11 @@ from kvledger.book.catalogue import read_catalogue
 from kvledger.book.changes import Changes, compare, markdown
 from kvledger.book.contents import page_files
 from kvledger.book.editions import Edition, read_release, release_names, what_prints
+from kvledger.book.pages.places import figures_folder
 from kvledger.errors import LedgerError
 
 LOGGER = logging.getLogger(__name__)
 NUMBERS_PAGE = "chapters/numbers"
-FIGURES_VARIABLE = "KVLEDGER_FIGURES_DIR"
 
 
 def history(releases: Iterable[Edition], present: Edition) -> list[Changes]:
@@ -128,7 +127,7 @@ def _names_entry(node: nodes.Node) -> bool:
 
 def present_book(root: Path) -> Edition:
     """Return the book that is being built: its catalogue, as the notebooks' results gave it."""
-    catalogue = read_catalogue(Path(os.environ[FIGURES_VARIABLE]).parent)
+    catalogue = read_catalogue(figures_folder().parent)
     notebooks = [
         json.loads(path.read_text(encoding="utf-8"))
         for path in page_files(root)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvledger.book.catalogue import Catalogue, Entry
+from kvledger.book.showing.folders import FIGURES_VARIABLE
 from kvledger.errors import LedgerError
 from kvledger.writing import check_folder
 
@@ -164,7 +165,7 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
         except BuildError as error:
             raise LedgerError(str(error)) from None
         os.environ["IPYTHONDIR"] = str(work / "ipython")
-        os.environ["KVLEDGER_FIGURES_DIR"] = str(figures)
+        os.environ[FIGURES_VARIABLE] = str(figures)
         client = NotebookClient(
             notebook,
             timeout=CELL_TIMEOUT_S,

@@ -59,7 +59,9 @@ class Trace:
             ]
         if self.same_sources:
             return ["Current: the same data, made with the same code."]
-        made, is_now = self.stamp.get("source_digest", ""), self.catalogue.source_digest
+        if "source_digest" not in self.stamp:  # a picture out of a notebook
+            return ["Current: the same data."]
+        made, is_now = self.stamp["source_digest"], self.catalogue.source_digest
         return [
             "Current: the same data. Code or other data of the project changed since "
             f"({_short(made)}, now {_short(is_now)})."
