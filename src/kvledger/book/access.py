@@ -212,27 +212,31 @@ def _write_noscript(app: Sphinx, error: Exception | None) -> None:
         return
     static = Path(app.outdir) / "_static"
     own = (ASSETS / NOSCRIPT).read_text(encoding="utf-8")
-    page = Path(cast(Any, app.builder).get_outfilename(app.config.root_doc))
-    files = in_order(page.read_text(encoding="utf-8"), static)
-    parts = [without_scripts(path.read_text(encoding="utf-8")) for path in files]
+    first = Path(cast(Any, app.builder).get_outfilename(app.config.root_doc))
+    pages = [first, *(path for path in sorted(static.parent.rglob("*.html")) if path != first)]
+    names = style_sheets(path.read_text(encoding="utf-8") for path in pages if path.is_file())
+    parts = [without_scripts((static / name).read_text(encoding="utf-8")) for name in names]
     text = "\n".join(part for part in parts if part)
     (static / NOSCRIPT).write_text(f"{own}\n{text}\n", encoding="utf-8")
 
 
-def in_order(page: str, static: Path) -> list[Path]:
-    """Return the style sheets of a site in the order of a page that loads them, then the others.
+def style_sheets(pages: Iterable[str]) -> list[str]:
+    """Return the style sheets that pages load from ``_static``, in the order of the first page.
 
     Parameters
     ----------
-    page : str
-        HTML of a page.
-    static : Path
-        The folder ``_static`` of the site.
+    pages : iterable of str
+        HTML.
+
+    Examples
+    --------
+    >>> style_sheets(['<link href="../_static/a.css?v=1"> <link href="../_static/noscript.css">',
+    ...               '<link href="_static/a.css?v=1"> <link href="_static/styles/b.css">'])
+    ['a.css', 'styles/b.css']
     """
-    loaded = re.findall(r'href="[^"]*_static/([^"?]+\.css)', page)
-    first = [static / name for name in dict.fromkeys(loaded) if name != NOSCRIPT]
-    others = sorted(path for path in static.rglob("*.css") if path.name != NOSCRIPT)
-    return first + [path for path in others if path not in first]
+    pattern = re.compile(r'href="[^"]*\b_static/([^"?]+\.css)')
+    found = dict.fromkeys(name for page in pages for name in pattern.findall(page))
+    return [name for name in found if name != NOSCRIPT]
 
 
 def _configure(app: Sphinx, config: Config) -> None:
