@@ -3,7 +3,7 @@ r"""What a page lacks for readers with a keyboard, a screen reader, or no script
 Three mends. A style sheet for browsers that run no script says in media queries what scripts say
 with an attribute: whether the page is light or dark. Formulas say what is a fence, a product and
 a function, which :math:`p\lceil n/p\rceil` leaves to the eye. Two pieces of the theme's templates
-get the element that they lack. Beside them lies ``assets/access.css``.
+get the element that they lack. Beside them lie ``access.css`` and ``access.js`` in ``assets/``.
 """
 
 # Sphinx and tinycss2 ship no types, or not all of them.
@@ -247,6 +247,7 @@ def _configure(app: Sphinx, config: Config) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the mends to a Sphinx application."""
     app.add_css_file("access.css", priority=905)
+    app.add_js_file("access.js", loading_method="defer")
     app.connect("config-inited", _configure, priority=100)
     app.connect("html-page-context", _page_context, priority=920)
     app.connect("build-finished", _write_noscript, priority=910)
