@@ -19,7 +19,7 @@ REFLOW_WIDTH = 320
 SPACING = """* { line-height: 1.5 !important; letter-spacing: 0.12em !important;
 word-spacing: 0.16em !important; } p { margin-bottom: 2em !important; }"""
 LARGE = "html { font-size: 200% !important; }"
-SAYS_NOTHING = {"here", "click here", "link", "this", "more", "read more", "this page", "page", ""}
+SAYS_NOTHING = {"here", "click here", "link", "this", "more", "read more", "this page", ""}
 
 
 def no_foreign_request(visit: Visit) -> list[str]:

@@ -3,7 +3,7 @@ r"""What a page lacks for readers with a keyboard, a screen reader, or no script
 Three mends. A style sheet for browsers that run no script says in media queries what scripts say
 with an attribute: whether the page is light or dark. Formulas say what is a fence, a product and
 a function, which :math:`p\lceil n/p\rceil` leaves to the eye. Two pieces of the theme's templates
-get the element that they lack. Beside them lies ``assets/access.css``.
+get the element that they lack. Beside them lie ``access.css`` and ``access.js`` in ``assets/``.
 """
 
 # Sphinx and tinycss2 ship no types, or not all of them.
@@ -212,27 +212,31 @@ def _write_noscript(app: Sphinx, error: Exception | None) -> None:
         return
     static = Path(app.outdir) / "_static"
     own = (ASSETS / NOSCRIPT).read_text(encoding="utf-8")
-    page = Path(cast(Any, app.builder).get_outfilename(app.config.root_doc))
-    files = in_order(page.read_text(encoding="utf-8"), static)
-    parts = [without_scripts(path.read_text(encoding="utf-8")) for path in files]
+    first = Path(cast(Any, app.builder).get_outfilename(app.config.root_doc))
+    pages = [first, *(path for path in sorted(static.parent.rglob("*.html")) if path != first)]
+    names = style_sheets(path.read_text(encoding="utf-8") for path in pages if path.is_file())
+    parts = [without_scripts((static / name).read_text(encoding="utf-8")) for name in names]
     text = "\n".join(part for part in parts if part)
     (static / NOSCRIPT).write_text(f"{own}\n{text}\n", encoding="utf-8")
 
 
-def in_order(page: str, static: Path) -> list[Path]:
-    """Return the style sheets of a site in the order of a page that loads them, then the others.
+def style_sheets(pages: Iterable[str]) -> list[str]:
+    """Return the style sheets that pages load from ``_static``, in the order of the first page.
 
     Parameters
     ----------
-    page : str
-        HTML of a page.
-    static : Path
-        The folder ``_static`` of the site.
+    pages : iterable of str
+        HTML.
+
+    Examples
+    --------
+    >>> style_sheets(['<link href="../_static/a.css?v=1"> <link href="../_static/noscript.css">',
+    ...               '<link href="_static/a.css?v=1"> <link href="_static/styles/b.css">'])
+    ['a.css', 'styles/b.css']
     """
-    loaded = re.findall(r'href="[^"]*_static/([^"?]+\.css)', page)
-    first = [static / name for name in dict.fromkeys(loaded) if name != NOSCRIPT]
-    others = sorted(path for path in static.rglob("*.css") if path.name != NOSCRIPT)
-    return first + [path for path in others if path not in first]
+    pattern = re.compile(r'href="[^"]*\b_static/([^"?]+\.css)')
+    found = dict.fromkeys(name for page in pages for name in pattern.findall(page))
+    return [name for name in found if name != NOSCRIPT]
 
 
 def _configure(app: Sphinx, config: Config) -> None:
@@ -243,6 +247,7 @@ def _configure(app: Sphinx, config: Config) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the mends to a Sphinx application."""
     app.add_css_file("access.css", priority=905)
+    app.add_js_file("access.js", loading_method="defer")
     app.connect("config-inited", _configure, priority=100)
     app.connect("html-page-context", _page_context, priority=920)
     app.connect("build-finished", _write_noscript, priority=910)

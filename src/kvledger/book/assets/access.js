@@ -1,0 +1,17 @@
+// The theme takes the focus off the button that opens a list or the search before it notes where
+// the focus was: when that closes, and nothing else has the focus, it goes back to the button.
+(() => {
+  "use strict";
+  const opened = {
+    "pst-primary-sidebar-modal": ".primary-toggle",
+    "pst-secondary-sidebar-modal": ".secondary-toggle",
+    "pst-search-dialog": ".search-button",
+  };
+  for (const [id, buttons] of Object.entries(opened)) {
+    // Later than the theme's own listener, which is added as the list opens and runs last.
+    document.getElementById(id)?.addEventListener("close", () => setTimeout(() => {
+      const button = [...document.querySelectorAll(buttons)].find((each) => each.checkVisibility());
+      if (document.activeElement === document.body) button?.focus({ preventScroll: true });
+    }));
+  }
+})();
