@@ -183,7 +183,7 @@ def test_what_others_measured_is_marked_as_theirs(each: Told) -> None:
 def test_every_figure_is_saved_with_its_data(gpu: Told) -> None:
     folder = gpu.path.parent / "figures"
     for name in ("table", "latency", "bandwidth", "published", "fit", "host"):
-        for ending in ("svg", "dark.svg", "png", "csv", "bib", "json"):
+        for ending in ("svg", "dark.svg", "png", "csv", "json"):
             assert (folder / f"fig-attention-{name}.{ending}").stat().st_size
     rows = (folder / "fig-attention-latency.csv").read_text("utf-8").splitlines()
     assert len(rows) > 60
