@@ -6,6 +6,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from playwright.sync_api import Locator
+
 from browser.driver import Visit
 
 #: Defines `kv`: what can be reached, what the focus looks like, and what lies over it.
@@ -214,6 +216,8 @@ OVERLAYS = {
     "contents of the page": ("button.secondary-toggle", "dialog#pst-secondary-sidebar-modal"),
     "search": ("button.search-button", "dialog#pst-search-dialog"),
 }
+#: Up to this width of the window the list of pages is not beside the page.
+NARROW = 991
 SEEN = "(e) => e.getBoundingClientRect().top >= 0 && e.getBoundingClientRect().height > 0"
 HAS_IT = "(e) => e === document.activeElement"
 HAS_FOCUS = "(e) => e.contains(document.activeElement) && e !== document.activeElement"
@@ -226,6 +230,9 @@ def overlays_open_and_close(visit: Visit) -> list[str]:
         buttons = visit.page.locator(f"{button}:visible")
         if not buttons.count():
             continue  # There is no such list on this page.
+        if name == "list of pages" and visit.width > NARROW:
+            wrong += _hides_and_shows(visit, buttons.first)
+            continue
         for key in ("Enter", "Space"):
             buttons.first.focus()
             visit.page.keyboard.press(key)
@@ -241,6 +248,18 @@ def overlays_open_and_close(visit: Visit) -> list[str]:
             elif not _becomes(visit, f"{button}:visible >> nth=0", HAS_IT):
                 wrong.append(f"{name}: the focus is not back at its button")
     return wrong
+
+
+def _hides_and_shows(visit: Visit, button: Locator) -> list[str]:
+    """In a wide window the list of pages stands beside the page, and its button hides it."""
+    shown = "(e) => e.checkVisibility({visibilityProperty: true}) && "
+    shown += "e.getBoundingClientRect().right > 0"
+    for wanted in (f"(e) => !(({shown})(e))", shown):
+        button.focus()
+        visit.page.keyboard.press("Enter")
+        if not _becomes(visit, "#pst-primary-sidebar nav a >> nth=0", wanted):
+            return ["list of pages: Enter does not hide and show it"]
+    return []
 
 
 def _tab_within(visit: Visit, dialog: str) -> bool:

@@ -143,7 +143,7 @@ def test_a_number_s_card_opens_copies_and_closes_by_keyboard(
     page.keyboard.press("Enter")
     card = page.locator("#kv-card")
     assert card.is_visible()
-    text = card.inner_text()
+    text = card.inner_text().lower()
     for said in (entry.id, entry.kind, str(entry.value)):
         assert said in text
     buttons = card.locator("button")
