@@ -189,7 +189,7 @@ def test_titles_of_measurements_follow_the_record() -> None:
         attention_titles.cost(None),
         attention_titles.host(None),
     ]
-    assert all(said.endswith("\nno device") and not re.search(r"\d", said) for said in nothing)
+    assert all(said.endswith("\n(no device)") and not re.search(r"\d", said) for said in nothing)
     record = made_record("cuda", noise=1e-6)
     said = attention_titles.latency(record)
     assert "this kernel takes 1.12 (pages of 1) and 1.01 (pages of 16) times" in said

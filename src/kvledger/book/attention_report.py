@@ -103,9 +103,9 @@ def titled(words: str, record: Record | None) -> str:
     Examples
     --------
     >>> titled("Time by page size", None)
-    'Time by page size\nno device'
+    'Time by page size\n(no device)'
     """
-    return f"{words}\n{shorten(device(record), 64, placeholder='...')}"
+    return f"{words}\n({shorten(device(record), 64, placeholder='...')})"
 
 
 # --------------------------------------------------------------------------- choosing

@@ -46,7 +46,7 @@ def latency(record: Record | None) -> str:
     Examples
     --------
     >>> latency(None)
-    'Time against contiguous memory\nno device'
+    'Time against contiguous memory\n(no device)'
     """
     seen = view(record)
     times = []
@@ -68,7 +68,7 @@ def bandwidth(record: Record | None) -> str:
     Examples
     --------
     >>> bandwidth(None)
-    'Share of the copy bandwidth, pages at random\nno device'
+    'Share of the copy bandwidth, pages at random\n(no device)'
     """
     size = SHOWN_SIZES[0]
     frame = main_sweep(record)
@@ -112,7 +112,7 @@ def cost(record: Record | None) -> str:
     Examples
     --------
     >>> cost(None)
-    'A cost for each page, if the times are on a line\nno device'
+    'A cost for each page, if the times are on a line\n(no device)'
     """
     fitted = attention_costs.fitted(record)
     if fitted is None:
@@ -130,7 +130,7 @@ def host(record: Record | None) -> str:
     Examples
     --------
     >>> host(None)
-    'Host work by page size\nno device'
+    'Host work by page size\n(no device)'
     """
     found = {
         size: attention_host.microseconds(record, "build_page_table", size)

@@ -49,7 +49,7 @@ def cost_shares(frame: pd.DataFrame, *, title: str, tolerance: float, absent: st
         What is not measured, written below the title.
     """
     fig, ax = style.canvas(4.0)
-    style.headline(fig, title + (f"\n{absent}" if absent else ""))
+    style.headline(fig, title + (f"\n({absent})" if absent else ""))
     near = frame[frame["near"].astype(bool)]["page_size"].astype(float)
     ax.axvspan(near.min(), near.max(), color=INK.faint, alpha=0.18, lw=0)
     ends = []
@@ -190,7 +190,7 @@ def needed_costs(
     fig, axes = style.canvas(
         len(names) * (0.27 * rows + 0.75) + 0.75, len(names), sharex=True, squeeze=False
     )
-    style.headline(fig, title + (f"\n{absent}" if absent else ""))
+    style.headline(fig, title + (f"\n({absent})" if absent else ""))
     counted = float(frame["c_slots"].iloc[0])
     known = [float(c) for column in ("c_from", "c_to") for c in frame[column] if c is not None]
     known += [counted, *(c for c in measured or () if c is not None)]
