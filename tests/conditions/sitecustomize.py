@@ -12,6 +12,7 @@ import gc
 import os
 import random
 import time
+from functools import partial
 from typing import Any
 
 _CLOCK_S = float(os.environ.get("CONDITION_CLOCK_S", "0"))
@@ -21,18 +22,18 @@ _LISTING = os.environ.get("CONDITION_LISTING", "")
 def move_clock(seconds: float) -> None:
     """Make time and datetime tell another moment."""
     real, real_ns = time.time, time.time_ns
-    gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
-    ctime = time.ctime
-    time.time = lambda: real() + seconds
-    time.time_ns = lambda: real_ns() + int(seconds * 1e9)
+    strftime = time.strftime
 
-    def or_now(moment: float | None) -> float:
-        return time.time() if moment is None else moment
+    # Partial functions, since a class that keeps one of these must not make a method of it.
+    time.time = partial(lambda: real() + seconds)
+    time.time_ns = partial(lambda: real_ns() + int(seconds * 1e9))
 
-    time.gmtime = lambda moment=None: gmtime(or_now(moment))
-    time.localtime = lambda moment=None: localtime(or_now(moment))
-    time.ctime = lambda moment=None: ctime(or_now(moment))
-    time.strftime = lambda form, parts=None: strftime(form, parts or time.localtime())
+    def at(told: Any, moment: float | None = None) -> Any:
+        return told(time.time() if moment is None else moment)
+
+    for name in ("gmtime", "localtime", "ctime"):
+        setattr(time, name, partial(at, getattr(time, name)))
+    time.strftime = partial(lambda form, parts=None: strftime(form, parts or time.localtime()))
 
     def now(cls: Any, tz: Any = None) -> Any:
         return cls.fromtimestamp(time.time(), tz)
