@@ -274,10 +274,10 @@ def _tab_within(visit: Visit, dialog: str) -> bool:
     return False
 
 
-def _becomes(visit: Visit, selector: str, condition: str) -> bool:
-    """Tell whether a condition comes true within a second."""
-    box = visit.page.locator(selector)
-    for _ in range(20):
+def _becomes(visit: Visit, which: str | Locator, condition: str) -> bool:
+    """Tell whether a condition comes true within some seconds, if machines are busy."""
+    box = visit.page.locator(which) if isinstance(which, str) else which
+    for _ in range(80):
         if box.evaluate(condition):
             return True
         visit.page.wait_for_timeout(50)
@@ -306,16 +306,16 @@ def menus_open_and_close(visit: Visit) -> list[str]:
         button.focus()
         visit.page.keyboard.press("Enter")
         name = button.get_attribute("aria-label") or button.text_content()
-        if button.get_attribute("aria-expanded") != "true":
+        if not _becomes(visit, button, "(e) => e.ariaExpanded === 'true'"):
             wrong.append(f"{name}: Enter does not open it")
             continue
         items = menu.locator(".dropdown-menu a, .dropdown-menu button")
         for index in range(items.count()):
             visit.page.keyboard.press("ArrowDown")
-            if not items.nth(index).evaluate("(e) => e === document.activeElement"):
+            if not _becomes(visit, items.nth(index), HAS_IT):
                 wrong.append(f"{name}: item {index + 1} is not reached")
         visit.page.keyboard.press("Escape")
-        if button.get_attribute("aria-expanded") != "false":
+        if not _becomes(visit, button, "(e) => e.ariaExpanded === 'false'"):
             wrong.append(f"{name}: Escape does not close it")
     return wrong
 

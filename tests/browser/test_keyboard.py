@@ -40,7 +40,7 @@ def test_page(visits: dict[tuple[int, str], Visit], path: str) -> None:
         visit.open(path)
         taken = walk(visit, key)
         for check in WALK_CHECKS:
-            wrong += [f"{window}, {key}, {check.__name__}: {what}" for what in check(taken)]
+            wrong += [f"{window}, {key}, {check.__name__}: {what}" for what in check(taken)[:8]]
     assert not wrong, "\n".join(wrong)
 
 
@@ -178,7 +178,7 @@ def test_a_good_page_passes_every_check(doctored: Visit, key: str) -> None:
     doctored.open("good.html")
     taken = walk(doctored, key)
     assert len(taken.steps) == 6  # the box that scrolls, and five downloads
-    assert [what for check in WALK_CHECKS for what in check(taken)] == []
+    assert [what for check in WALK_CHECKS for what in check(taken)[:8]] == []
 
 
 @pytest.mark.parametrize("name", WRONG_WALKS)
