@@ -27,6 +27,7 @@ from kvledger import __version__
 __all__ = ["MATHML", "NOSCRIPT", "setup", "spoken", "without_scripts"]
 
 ASSETS = Path(__file__).parent / "assets"
+TEMPLATES = Path(__file__).parent / "templates"
 NOSCRIPT = "noscript.css"
 MATHML = "http://www.w3.org/1998/Math/MathML"
 #: What the theme writes into ``data-theme`` when no script has yet chosen one of the two.
@@ -241,7 +242,7 @@ def style_sheets(pages: Iterable[str]) -> list[str]:
 
 def _configure(app: Sphinx, config: Config) -> None:
     # Before the theme's own, which stand there too.
-    cast(Any, config).templates_path.insert(0, str(ASSETS / "templates"))
+    cast(Any, config).templates_path.insert(0, str(TEMPLATES))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
