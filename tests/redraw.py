@@ -163,6 +163,8 @@ def _number(text: str) -> Fraction | int | float:
 # ---------------------------------------------------------------- comparing
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+#: A step shorter than what rounding to the CSV's digits may move a point.
+_NO_STEP = re.compile(r"(?<=\d)[hv]-?0?\.0[12](?![\d.])")
 _STAMP = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _ID = re.compile(r"\b(id=\"|xlink:href=\"#|href=\"#|url\(#)([A-Za-z]{1,2}[0-9a-f]{6,})")
 
@@ -172,7 +174,7 @@ def difference(one: str, other: str, tolerance: float = 0.02) -> str:
 
     Names that were hashed from coordinates are told apart by when they first occur.
     """
-    texts = [_renamed(_STAMP.sub("", text)) for text in (one, other)]
+    texts = [_NO_STEP.sub("", _renamed(_STAMP.sub("", text))) for text in (one, other)]
     shapes = [_NUMBER.sub("#", text) for text in texts]
     if shapes[0] != shapes[1]:
         at = next(

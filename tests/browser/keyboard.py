@@ -103,7 +103,8 @@ SCRIPT = """() => {
     if (!e || e === document.body || e === document.documentElement) return null;
     const index = kv.all.indexOf(e), first = !kv.seen.includes(e);
     kv.seen.push(e);
-    return {index, first, name: name(e), covered: covered(e),
+    // What the walk itself brings to light, as a list that follows the page does, is shown by now.
+    return {index, first, name: name(e), covered: covered(e), hidden: !reachable().includes(e),
             ring: kv.before.has(e) ? ring(e, kv.before.get(e)) : 21};
   };
   return kv.all.length;
@@ -117,6 +118,7 @@ class Step(NamedTuple):
     name: str
     ring: float
     covered: str
+    hidden: bool
 
 
 class Walk(NamedTuple):
@@ -144,7 +146,8 @@ def walk(visit: Visit, key: str = "Tab") -> Walk:
         if found is None or not found["first"]:
             ended = found is None or found["index"] == steps[0].index
             break
-        steps.append(Step(found["index"], found["name"], found["ring"], found["covered"]))
+        facts = {name: found[name] for name in Step._fields}
+        steps.append(Step(**facts))
     names: list[str] = page.evaluate("() => kv.all.map(kv.name)")
     return Walk(steps, names, ended, key == "Shift+Tab")
 
@@ -163,7 +166,7 @@ def everything_is_reached(walk: Walk) -> list[str]:
 
 def nothing_hidden_is_reached(walk: Walk) -> list[str]:
     """The focus goes to nothing that is not shown."""
-    return [f"{step.name} is reached and not shown" for step in walk.steps if step.index < 0]
+    return [f"{step.name} is reached and not shown" for step in walk.steps if step.hidden]
 
 
 def focus_gets_out(walk: Walk) -> list[str]:
@@ -216,6 +219,8 @@ OVERLAYS = {
     "contents of the page": ("button.secondary-toggle", "dialog#pst-secondary-sidebar-modal"),
     "search": ("button.search-button", "dialog#pst-search-dialog"),
 }
+#: The field of the page that searches.
+FIELD = "main form.bd-search input"
 #: Up to this width of the window the list of pages is not beside the page.
 NARROW = 991
 SEEN = "(e) => e.getBoundingClientRect().top >= 0 && e.getBoundingClientRect().height > 0"
@@ -233,6 +238,9 @@ def overlays_open_and_close(visit: Visit) -> list[str]:
         if name == "list of pages" and visit.width > NARROW:
             wrong += _hides_and_shows(visit, buttons.first)
             continue
+        if name == "search" and visit.page.locator(FIELD).count():
+            wrong += _leads_to_the_field(visit, buttons.first)
+            continue
         for key in ("Enter", "Space"):
             buttons.first.focus()
             visit.page.keyboard.press(key)
@@ -248,6 +256,15 @@ def overlays_open_and_close(visit: Visit) -> list[str]:
             elif not _becomes(visit, f"{button}:visible >> nth=0", HAS_IT):
                 wrong.append(f"{name}: the focus is not back at its button")
     return wrong
+
+
+def _leads_to_the_field(visit: Visit, button: Locator) -> list[str]:
+    """On the page that searches, the button leads to the field that stands there."""
+    button.focus()
+    visit.page.keyboard.press("Enter")
+    if not _becomes(visit, FIELD, HAS_IT):
+        return ["search: Enter does not lead to the page's own field"]
+    return []
 
 
 def _hides_and_shows(visit: Visit, button: Locator) -> list[str]:
