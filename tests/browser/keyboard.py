@@ -103,8 +103,9 @@ SCRIPT = """() => {
     if (!e || e === document.body || e === document.documentElement) return null;
     const index = kv.all.indexOf(e), first = !kv.seen.includes(e);
     kv.seen.push(e);
-    // What the walk itself brings to light, as a list that follows the page does, is shown by now.
-    return {index, first, name: name(e), covered: covered(e), hidden: !reachable().includes(e),
+    // The theme's list of sections unfolds as the walk brings them into view.
+    const unfolded = e.closest("nav.page-toc") && reachable().includes(e);
+    return {index, first, name: name(e), covered: covered(e), hidden: index < 0 && !unfolded,
             ring: kv.before.has(e) ? ring(e, kv.before.get(e)) : 21};
   };
   return kv.all.length;

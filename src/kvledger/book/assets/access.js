@@ -9,9 +9,11 @@
   };
   for (const [id, buttons] of Object.entries(opened)) {
     // Later than the theme's own listener, which is added as the list opens and runs last.
-    document.getElementById(id)?.addEventListener("close", () => setTimeout(() => {
+    const box = document.getElementById(id);
+    box?.addEventListener("close", () => setTimeout(() => {
+      const active = document.activeElement;
       const button = [...document.querySelectorAll(buttons)].find((each) => each.checkVisibility());
-      if (document.activeElement === document.body) button?.focus({ preventScroll: true });
+      if (active === document.body || box.contains(active)) button?.focus({ preventScroll: true });
     }));
   }
 })();
