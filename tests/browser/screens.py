@@ -14,9 +14,18 @@ def picture_name(path: str, width: int, mode: str) -> str:
     return f"{path.removesuffix('.html').replace('/', '-')}-{width}-{mode}.jpg"
 
 
+#: Fetches the drawings of this mode that a reader would scroll to.
+FETCH = """async () => {
+  const shown = [...document.images].filter((image) => image.getClientRects().length);
+  for (const image of shown) image.loading = "eager";
+  await Promise.all(shown.map((image) => image.decode().catch(() => null)));
+}"""
+
+
 def take(visit: Visit, path: str, folder: Path) -> None:
     """Keep a picture of the whole page that is open."""
     target = folder / picture_name(path, visit.width, visit.mode)
+    visit.page.evaluate(FETCH)
     visit.page.screenshot(
         path=target, full_page=True, type="jpeg", quality=70, animations="disabled"
     )
