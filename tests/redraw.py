@@ -164,7 +164,7 @@ def _number(text: str) -> Fraction | int | float:
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 #: A step shorter than what rounding to the CSV's digits may move a point.
-_NO_STEP = re.compile(r"(?<=\d)[hv]-?0?\.0[12](?![\d.])")
+_NO_STEP = re.compile(r"(?<=\d)[hv](?:-?0?\.0[12]|0)(?![\d.])")
 _STAMP = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 _ID = re.compile(r"\b(id=\"|xlink:href=\"#|href=\"#|url\(#)([A-Za-z]{1,2}[0-9a-f]{6,})")
 
