@@ -150,7 +150,9 @@ def read_csv(path: Path) -> pd.DataFrame:
     for name, column in frame.items():
         texts = [text for text in column.dropna() if isinstance(text, str)]
         if any("/" in text for text in texts) and all(map(_NUMERAL.fullmatch, texts)):
-            frame[name] = column.map(_number, na_action="ignore").astype(object)
+            # Among exact numbers what is missing is None, as it was before it was written.
+            exact = [None if pd.isna(text) else _number(text) for text in column]
+            frame[name] = pd.Series(exact, index=frame.index, dtype=object)
     return frame
 
 
