@@ -42,9 +42,9 @@ from kvledger.book import (
     attention_host,
     attention_others,
     attention_report,
-    contracts,
     figure,
 )
+from kvledger.book.showing import figures, outputs
 from kvledger.datafiles import data_file
 
 SHARP = 1e-6
@@ -54,10 +54,10 @@ TRACES = {"azure_conv_2023": kv.load_lengths("azure_conv_2023")}
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path))
-    monkeypatch.setattr(contracts, "_shown", {})
-    monkeypatch.setattr(contracts, "_emit", lambda *args: None)
+    monkeypatch.setattr(outputs, "_shown", {})
+    monkeypatch.setattr(outputs, "emit", lambda *args: None)
     for dpi in ("NOTEBOOK_DPI", "DOWNLOAD_DPI"):  # what is checked does not depend on it
-        monkeypatch.setattr(contracts, dpi, 24)
+        monkeypatch.setattr(figures, dpi, 24)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield

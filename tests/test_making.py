@@ -93,7 +93,7 @@ def test_makers_are_where_python_finds_them(book: Catalogue) -> None:
         (
             "fig-slack-share",
             ("kvledger.book.drawings.trace_lines", "kvledger.survey.tail_slack",
-             "kvledger.traces.load_lengths"),
+             "kvledger.traces.load_lengths", "kvledger.book.titles.slack_share"),
         ),
         ("paged.p4.allocated_slots", ("kvledger.paging.paged",)),
         ("metadata.c1.best_cost", ("kvledger.metadata.best_page_size",)),
