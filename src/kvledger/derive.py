@@ -47,6 +47,7 @@ _MANIFEST_HEAD = """\
 # kind "derived": made from a raw trace by the command named; `kvledger derive` checks raw_sha256
 # before it reads and sha256 before it writes. kind "facts": figures compiled from the sources
 # that each row names. kind "licence": notices that the traces' licences ask for.
+# kind "release": what a released book shows, taken from the commit that the command names.
 # kind "record": written by the measuring command named, and not checked by digest.
 """
 
