@@ -39,3 +39,11 @@ def built(book: Book) -> Book:
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr == ""
     return book
+
+
+def made_public(nowhere: Book, target: Path) -> Book:
+    """Give a built book an address and a repository; its notebooks need not run again."""
+    book = nowhere.copy(target)
+    book.edit("_config.yml", 'baseurl: ""', f'baseurl: "{BASE}"')
+    book.edit("_config.yml", '  url: ""', f'  url: "{REPOSITORY}"')
+    return built(book)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from browser.driver import chromium
 from conftest import Book
 from pages_book import make_pages_book
 from playwright.sync_api import (
@@ -21,13 +20,11 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     expect,
-    sync_playwright,
 )
 
 from kvledger.book import citing
 from kvledger.book.catalogue import Catalogue, read_catalogue
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 SIZES = {"wide": (1400, 900), "narrow": (390, 844)}
 ANSWER = '[data-number="fixture.answer"]'
 Opener = Callable[..., Page]
@@ -46,14 +43,8 @@ def catalogue(made: Book) -> Catalogue:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    names = (os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
-    path = next((found for name in names if name and (found := shutil.which(name))), None)
-    if path is None:
-        pytest.fail("no chromium found: install Debian's chromium, or set CHROMIUM to its path")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=FLAGS)
+    with chromium() as found:
         yield found
-        found.close()
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

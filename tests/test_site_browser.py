@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from browser.driver import chromium
 from conftest import Book
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-from site_book import BASE, REPOSITORY, built, make_site_book
+from playwright.sync_api import Browser, Page, expect
+from site_book import BASE, built, made_public, make_site_book
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 PREFIX = urlsplit(BASE).path
 
 
@@ -63,22 +61,13 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
 @pytest.fixture(scope="module")
 def public(nowhere: Book, tmp_path_factory: pytest.TempPathFactory) -> Book:
     """The same with both."""
-    book = nowhere.copy(tmp_path_factory.mktemp("public"))
-    book.edit("_config.yml", 'baseurl: ""', f'baseurl: "{BASE}"')
-    book.edit("_config.yml", '  url: ""', f'  url: "{REPOSITORY}"')
-    return built(book)
+    return made_public(nowhere, tmp_path_factory.mktemp("public"))
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    names = (os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
-    path = next((found for name in names if name and (found := shutil.which(name))), None)
-    if path is None:
-        pytest.fail("no chromium found: install Debian's chromium, or set CHROMIUM to its path")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=FLAGS)
+    with chromium() as found:
         yield found
-        found.close()
 
 
 Opener = Callable[[str, str], tuple[Page, list[str]]]
