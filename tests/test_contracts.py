@@ -44,8 +44,9 @@ from kvledger.book import (
     style,
     table,
 )
-from kvledger.book.contracts import RECORD, tables_folder
+from kvledger.book.contracts import tables_folder
 from kvledger.book.imagestamp import read_stamp
+from kvledger.book.marks import RECORD
 from kvledger.book.showing import outputs as showing
 from kvledger.book.showing.quantities import UNIT_OF_WORD, quantity
 

@@ -22,6 +22,7 @@ CHAPTER = ROOT / "chapters" / "page_size_decision.ipynb"
 # Runs the code cells as they stand and keeps what they show.
 RUN = """
 import json, sys
+from kvledger.book.marks import RECORD
 from kvledger.book.showing import outputs
 shown = {"numbers": {}, "texts": {}}
 def keep(data, metadata):
@@ -31,7 +32,7 @@ def keep(data, metadata):
         shown["texts"][text.split(" · ")[0].split("\\n")[0]] = text
     else:
         kind = metadata["kvledger"]
-        shown["numbers"][name] = [data[outputs.RECORD], kind["kind"], kind["source"]]
+        shown["numbers"][name] = [data[RECORD], kind["kind"], kind["source"]]
 outputs.emit = keep
 scope = {}
 for cell in json.loads(open(sys.argv[1], encoding="utf-8").read())["cells"]:

@@ -22,7 +22,7 @@ import nbformat
 import pytest
 
 from kvledger.book import prose
-from kvledger.book.contracts import RECORD
+from kvledger.book.marks import RECORD
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = sorted(p for p in (ROOT / "chapters").glob("*.ipynb") if not p.name.startswith("_"))

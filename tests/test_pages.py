@@ -253,8 +253,6 @@ def test_without_a_list_of_numbers_a_number_leads_to_where_it_is_shown(tmp_path:
     assert links.to_number(builder, _number(page="chapters/slots")) == "#n-a.b"
     builder.env.found_docs.add("chapters/numbers")
     assert links.to_number(builder, _number()) == "numbers.html#row-a.b"
-    builder.name = "singlehtml"
-    assert links.to_number(builder, _number()) == "#row-a.b"
 
 
 BIBLIOGRAPHY = parse_string(

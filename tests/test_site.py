@@ -25,7 +25,7 @@ from conftest import ROOT, Book
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from site_book import BASE, REPOSITORY, built, make_site_book
+from site_book import BASE, built, made_public, make_site_book
 
 import kvledger as kv
 from kvledger.book.archive import archive
@@ -51,10 +51,7 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
 @pytest.fixture(scope="module")
 def public(nowhere: Book, tmp_path_factory: pytest.TempPathFactory) -> Book:
     """The same with both; its notebooks need not run again."""
-    book = nowhere.copy(tmp_path_factory.mktemp("public"))
-    book.edit("_config.yml", 'baseurl: ""', f'baseurl: "{BASE}"')
-    book.edit("_config.yml", '  url: ""', f'  url: "{REPOSITORY}"')
-    return built(book)
+    return made_public(nowhere, tmp_path_factory.mktemp("public"))
 
 
 @pytest.fixture(scope="module")

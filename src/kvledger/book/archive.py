@@ -38,15 +38,17 @@ def archive(files: Mapping[str, Path], date: dt.datetime) -> bytes:
     ['a.csv', 'b.csv']
     """
     contents = tuple((name, files[name].read_bytes()) for name in sorted(files))
-    return _pack(contents, date.timetuple()[:6])
+    return _pack(contents, (date.year, date.month, date.day, date.hour, date.minute, date.second))
 
 
 @lru_cache(maxsize=2)
-def _pack(contents: tuple[tuple[str, bytes], ...], when: tuple[int, ...]) -> bytes:
+def _pack(
+    contents: tuple[tuple[str, bytes], ...], when: tuple[int, int, int, int, int, int]
+) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         for name, content in contents:
-            member = zipfile.ZipInfo(name, when)  # type: ignore[arg-type]
+            member = zipfile.ZipInfo(name, when)
             member.create_system = 3  # Unix, wherever it is made: permissions are read from there
             member.external_attr = 0o100644 << 16
             # A PNG is compressed already; it would only take time again.

@@ -113,9 +113,7 @@ class LinksToEntries(SphinxPostTransform):
                 page, anchor = NUMBERS_PAGE, anchor.replace("n-", "row-", 1)
             if page not in self.env.found_docs:
                 continue
-            whole = self.app.builder.name == "singlehtml"  # all pages are one
-            here = self.env.docname
-            uri = "" if whole else self.app.builder.get_relative_uri(here, page)
+            uri = self.app.builder.get_relative_uri(self.env.docname, page)
             link = nodes.reference("", "", internal=True, refuri=f"{uri}#{anchor}")
             literal.replace_self(link)
             link += literal

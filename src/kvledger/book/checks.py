@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from kvledger.book.catalogue import What, identity
 from kvledger.book.dates import EARLIEST, source_date
 from kvledger.errors import LedgerError
 from kvledger.writing import write_whole
@@ -40,13 +41,10 @@ NOT_COMPARED = frozenset(
 )
 #: The package's mark in the metadata of an output: kind, source, exact value.
 MARK = "kvledger"
-FIGURE_TEXT = re.compile(r"(?P<id>fig-[\w.-]+) · data [0-9a-f]{8,64}")
 #: Tags that change how a cell is run or compared; the others only fold it.
 CHECKING_TAGS = re.compile(r"raises-exception|skip-execution|nbval-.*")
-TABLE_HTML = re.compile(r'<div class="kv-table"[^>]*\bid="(?P<id>tab-[^"]+)"')
 
 State = Literal["current", "changed", "never"]
-What = Literal["number", "table", "figure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +157,14 @@ def shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[What, str]]:
 
     Examples
     --------
-    >>> list(shown([{"output_type": "display_data", "data": {},
+    >>> list(shown([{"output_type": "display_data", "data": {RECORD: "10"},
     ...              "metadata": {"scrapbook": {"name": "paged.p4.pages"}}}]))
     [('number', 'paged.p4.pages')]
     """
     for output in outputs:
-        data, metadata = output.get("data", {}), output.get("metadata", {})
-        if "name" in metadata.get("scrapbook", {}):
-            yield "number", str(metadata["scrapbook"]["name"])
-        elif any(mime.startswith("image/") for mime in data):
-            figure = FIGURE_TEXT.match(str(_text(data.get("text/plain", ""))))
-            if figure is not None:
-                yield "figure", figure["id"]
-        else:
-            table = TABLE_HTML.search(str(_text(data.get("text/html", ""))))
-            if table is not None:
-                yield "table", table["id"]
+        found = identity(output.get("data", {}), output.get("metadata", {}))
+        if found is not None:
+            yield found.what, found.id
 
 
 def cell_digest(cell: Mapping[str, Any]) -> str:

@@ -84,6 +84,29 @@ def page_files(root: Path) -> list[Path]:
     return found
 
 
+def settings(root: Path) -> dict[str, Any]:
+    """Return what ``_config.yml`` sets.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds it.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be read.
+    """
+    import yaml
+
+    path = root / CONFIG
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise LedgerError(f"{path} cannot be read: {error}") from None
+    return config if isinstance(config, dict) else {}
+
+
 def base_url(root: Path) -> str:
     """Return the public address of the book, or an empty text where ``_config.yml`` names none.
 
@@ -106,17 +129,12 @@ def base_url(root: Path) -> str:
     ...     base_url(Path(folder))
     'https://book.example/v1/'
     """
-    import yaml
-
-    path = root / CONFIG
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise LedgerError(f"{path} cannot be read: {error}") from None
-    html = config.get("html") if isinstance(config, dict) else None
+    html = settings(root).get("html")
     url = html.get("baseurl") if isinstance(html, dict) else None
     if not url:
         return ""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-        raise LedgerError(f"{path}, html.baseurl: {url!r}; accepted: an http or https address")
+        raise LedgerError(
+            f"{root / CONFIG}, html.baseurl: {url!r}; accepted: an http or https address"
+        )
     return url.rstrip("/") + "/"

@@ -12,13 +12,12 @@ from kvledger.book.showing.figures import MIN_ALT, figure
 from kvledger.book.showing.folders import figures_folder, tables_folder
 from kvledger.book.showing.frames import data_digest
 from kvledger.book.showing.numbers import cite, number
-from kvledger.book.showing.outputs import KINDS, RECORD
+from kvledger.book.showing.outputs import KINDS
 from kvledger.book.showing.tables import table
 
 __all__ = [
     "KINDS",
     "MIN_ALT",
-    "RECORD",
     "cite",
     "data_digest",
     "figure",

@@ -118,7 +118,7 @@ def data_script() -> str:
     return f"globalThis.kvledgerExplorerData = {text};\n"
 
 
-class kv_explorer(nodes.General, nodes.Element):  # noqa: N801  (docutils names visitors after it)
+class kv_explorer(nodes.General, nodes.Element):
     """The explorer's place on a page; its children are what is read where no script runs."""
 
 

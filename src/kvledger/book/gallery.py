@@ -56,15 +56,15 @@ TABLE_LINKS: Mapping[str, str] = {
 MODES = {"light": ("svg", "thumb.png"), "dark": ("dark.svg", "dark.thumb.png")}
 
 
-class kv_figure_list(nodes.General, nodes.Element):  # noqa: N801  (docutils names its visitors so)
+class kv_figure_list(nodes.General, nodes.Element):
     """The figures of one page, as cards."""
 
 
-class kv_table_list(nodes.General, nodes.Element):  # noqa: N801
+class kv_table_list(nodes.General, nodes.Element):
     """The tables of one page, as lines."""
 
 
-class kv_archive(nodes.General, nodes.Element):  # noqa: N801
+class kv_archive(nodes.General, nodes.Element):
     """The line that offers all figures at once."""
 
 
@@ -100,6 +100,7 @@ def _visit_figures(self: Any, node: kv_figure_list) -> None:
     for entry in of_page(catalogue(), node["kv_page"], "figure"):
         self.body.append(_card(self.builder, entry))
     self.body.append("</ul>\n")
+    raise nodes.SkipNode
 
 
 def _card(builder: Any, entry: Entry) -> str:
@@ -146,6 +147,7 @@ def _visit_tables(self: Any, node: kv_table_list) -> None:
             f"{_downloads(self.builder, entry, 'tables', TABLE_LINKS)}</li>\n"
         )
     self.body.append("</ul>\n")
+    raise nodes.SkipNode
 
 
 def _kind(entry: Entry) -> str:
@@ -174,10 +176,7 @@ def _visit_archive(self: Any, node: kv_archive) -> None:
         f"({size / 1e6:.1f} MB): {count(sorts.count('figure'), 'figure')} and "
         f"{count(sorts.count('table'), 'table')}, every file that is offered below.</p>\n"
     )
-
-
-def _nothing(self: Any, node: nodes.Node) -> None:
-    """Close a node that was written whole when it was opened."""
+    raise nodes.SkipNode
 
 
 # ---------------------------------------------------------------- files
@@ -259,9 +258,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("kv-figures", FiguresDirective)
     app.add_directive("kv-tables", TablesDirective)
     app.add_directive("kv-archive", ArchiveDirective)
-    app.add_node(kv_figure_list, html=(_visit_figures, _nothing))
-    app.add_node(kv_table_list, html=(_visit_tables, _nothing))
-    app.add_node(kv_archive, html=(_visit_archive, _nothing))
+    app.add_node(kv_figure_list, html=(_visit_figures, None))
+    app.add_node(kv_table_list, html=(_visit_tables, None))
+    app.add_node(kv_archive, html=(_visit_archive, None))
     # After the figures' own files, for which that folder is emptied.
     app.connect("build-finished", _finish, priority=950)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

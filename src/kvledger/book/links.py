@@ -8,8 +8,6 @@ is a command of its own: ``python -m kvledger.book.build linkcheck``.
 # mypy: disable-error-code="import-untyped"
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -21,6 +19,7 @@ from urllib.parse import urldefrag
 from sphinx.application import Sphinx
 
 from kvledger import __version__
+from kvledger.book.sphinxrun import run_sphinx
 from kvledger.datafiles import source_digest
 
 __all__ = ["Checked", "check_links", "external_links", "links_of", "setup"]
@@ -125,28 +124,12 @@ def check_links(root: Path, folder: Path) -> Checked:
     ValueError
         If the pages could not be read at all.
     """
-    from jupyter_book.sphinx import build_sphinx
-
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        result = build_sphinx(
-            str(root),
-            str(folder / "out"),
-            noconfig=True,
-            path_config=str(root / "_config.yml"),
-            confoverrides={
-                "external_toc_path": (root / "_toc.yml").as_posix(),
-                "latex_individualpages": False,
-            },
-            doctreedir=str(folder / "doctrees"),
-            builder="linkcheck",
-            quiet=True,
-        )
+    result, said = run_sphinx(root, folder / "out", folder / "doctrees", builder="linkcheck")
     report = folder / "out" / "output.json"
     if isinstance(result, BaseException) or not report.is_file():
-        raise ValueError(f"the pages could not be read: {result}\n{said.getvalue()}")
+        raise ValueError(f"the pages could not be read: {result}\n{said}")
     lines = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
     addresses = {urldefrag(line["uri"]).url for line in lines if line["uri"].startswith("http")}
     broken = sorted(

@@ -92,7 +92,7 @@ class ListingDirective(SphinxDirective):
         return made
 
 
-class kv_file(nodes.inline):  # noqa: N801  (docutils names its visitors after the class)
+class kv_file(nodes.inline):
     """A link to a file at the root of the book."""
 
 
@@ -139,8 +139,6 @@ def page_label(env: BuildEnvironment, page: str) -> str:
 
 def page_href(builder: Any, page: str) -> str:
     """Return the address of a page, from the one that is being written."""
-    if builder.name == "singlehtml":  # all pages are one
-        return f"#document-{page}"
     return str(builder.get_relative_uri(builder.current_docname, page))
 
 

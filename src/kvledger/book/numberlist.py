@@ -33,7 +33,7 @@ COLUMNS = ("number", "shown", "exact value", "unit", "kind and source", "digest"
 DIGITS = 8
 
 
-class kv_number_table(nodes.General, nodes.Element):  # noqa: N801  (docutils names its visitors so)
+class kv_number_table(nodes.General, nodes.Element):
     """The numbers of one page."""
 
 
@@ -65,6 +65,7 @@ def _visit_numbers(self: Any, node: kv_number_table) -> None:
     )
     self.body += [_row(self.builder, entry) for entry in entries]
     self.body.append("</tbody></table></div>\n")
+    raise nodes.SkipNode
 
 
 def _row(builder: Any, entry: Entry) -> str:
@@ -84,12 +85,8 @@ def _row(builder: Any, entry: Entry) -> str:
     return f'<tr id="row-{entry.id}"><th scope="row">{here}</th>{row}</tr>\n'
 
 
-def _nothing(self: Any, node: nodes.Node) -> None:
-    """Close a node that was written whole when it was opened."""
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the directive and what it writes."""
     app.add_directive("kv-numbers", NumbersDirective)
-    app.add_node(kv_number_table, html=(_visit_numbers, _nothing))
+    app.add_node(kv_number_table, html=(_visit_numbers, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

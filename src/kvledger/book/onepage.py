@@ -83,7 +83,7 @@ class Cover:
     source_digest: str
     licence: str
     checked: str
-    year: str | None = None
+    year: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,8 +471,7 @@ def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: st
 
 
 def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
-    year = f"({cover.year})" if cover.year else ""
-    who = " ".join(filter(None, (cover.author, year)))
+    who = " ".join(filter(None, (cover.author, f"({cover.year})")))
     cite = (
         f"{who}{'. ' if who else ''}{cover.title}. Version {cover.version}, "
         f"source digest {cover.source_digest[:8]}."

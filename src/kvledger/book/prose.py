@@ -37,7 +37,8 @@ from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
 
 from kvledger.book.claims import NUMBER_ID, read_claims
-from kvledger.book.contracts import MIN_ALT, RECORD
+from kvledger.book.contracts import MIN_ALT
+from kvledger.book.marks import FIGURE_TEXT, RECORD, TABLE_HTML
 from kvledger.errors import LedgerError
 
 __all__ = [
@@ -100,8 +101,6 @@ _MATH_RESULT = re.compile(r"\d(?:[\d.,]|\\,|\{,\})*\d|\.\d")
 _MATH_NAMES = re.compile(r"\\(?:label|ref|eqref|tag|operatorname|mathrm|text)\{[^{}]*\}")
 _SWITCHES = re.compile(r"nbval|raises-exception|skip-execution")
 _SWITCH_COMMENT = re.compile(r"#\s*(NBVAL_\w+|PYTEST_VALIDATE_\w+)", re.IGNORECASE)
-_FIGURE_TEXT = re.compile(r"(fig-[a-z0-9-]+) · data [0-9a-f]{8}")
-_TABLE_HTML = re.compile(r'<div class="kv-table"[^>]* id="(tab-[a-z0-9-]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,15 +616,15 @@ def _output_problems(cell: Any) -> Iterator[str]:
     htmls = [str(o.get("data", {}).get("text/html", "")) for o in outputs]
     for call in _calls(cell, "figure"):
         id = _literal(_argument(call, 0, "id"))
-        if id and not any((m := _FIGURE_TEXT.fullmatch(p)) and m[1] == id for p in plains):
+        if id and not any((m := FIGURE_TEXT.fullmatch(p)) and m[1] == id for p in plains):
             yield f"the output of figure {id!r} is not stored"
     for call in _calls(cell, "table"):
         id = _literal(_argument(call, 0, "id"))
-        if id and not any((m := _TABLE_HTML.match(h)) and m[1] == id for h in htmls):
+        if id and not any((m := TABLE_HTML.match(h)) and m[1] == id for h in htmls):
             yield f"the output of table {id!r} is not stored"
     for output in outputs:
         data = output.get("data", {})
-        if "image/png" in data and not _FIGURE_TEXT.fullmatch(str(data.get("text/plain", ""))):
+        if "image/png" in data and not FIGURE_TEXT.fullmatch(str(data.get("text/plain", ""))):
             yield "an image is stored that figure() did not make"
 
 

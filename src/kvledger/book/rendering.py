@@ -4,9 +4,7 @@
 # mypy: disable-error-code="import-untyped,no-untyped-call"
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import os
 import re
@@ -15,8 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvledger.book.contents import settings
 from kvledger.book.place import STAMP, BuildError, Place, chapters, digest_of, input_files
 from kvledger.book.running import Run, say
+from kvledger.book.sphinxrun import run_sphinx
 from kvledger.errors import LedgerError
 
 REDIRECT = """<!DOCTYPE html>
@@ -40,8 +40,6 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     BuildError
         If there was any warning.
     """
-    from jupyter_book.sphinx import build_sphinx
-
     from kvledger import __version__
     from kvledger.book.pdf import make_pdf
     from kvledger.datafiles import source_digest
@@ -63,24 +61,11 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     stage.mkdir(parents=True, exist_ok=True)
     # Without it, a build that is broken off starts afresh: half a memory hides warnings.
     state_file.unlink(missing_ok=True)
-    warnings = io.StringIO()
     try:
-        with contextlib.redirect_stderr(warnings):
-            result = build_sphinx(
-                str(root),
-                str(stage / "html"),
-                noconfig=True,
-                path_config=str(root / "_config.yml"),
-                confoverrides={
-                    "external_toc_path": (root / "_toc.yml").as_posix(),
-                    "latex_individualpages": False,
-                },
-                doctreedir=str(stage / "doctrees"),
-                warningiserror=True,
-                keep_going=True,
-                quiet=True,
-            )
-        print(readable(warnings.getvalue(), root), end="", file=sys.stderr, flush=True)
+        result, warnings = run_sphinx(
+            root, stage / "html", stage / "doctrees", warningiserror=True, keep_going=True
+        )
+        print(readable(warnings, root), end="", file=sys.stderr, flush=True)
         reports = sorted((stage / "html" / "reports").rglob("*.err.log"))
         if isinstance(result, BaseException):
             raise BuildError(f"Sphinx failed: {type(result).__name__}: {result}")
@@ -93,7 +78,7 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
         raise
     first = chapters(root)[0].relative_to(root).with_suffix(".html").as_posix()
     if first != "index.html":
-        page = REDIRECT.format(title=_title(root), page=first)
+        page = REDIRECT.format(title=settings(root).get("title", "The book"), page=first)
         (stage / "html" / "index.html").write_text(page, encoding="utf-8")
     try:
         say(make_pdf(root, stage / "html", place.build / "pdf"))
@@ -133,13 +118,6 @@ def readable(warnings: str, root: Path) -> str:
 
     text = re.sub(r"\x1b\[[0-9;]*m", "", warnings).replace(f"{root}{os.sep}", "")
     return re.sub(r"\.ipynb:(\d+):", place, text)
-
-
-def _title(root: Path) -> str:
-    import yaml
-
-    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8")) or {}
-    return str(config.get("title", "The book"))
 
 
 def swap_in(made: Path, shown: Path) -> None:

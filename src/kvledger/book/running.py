@@ -9,6 +9,7 @@ that made it. A run that fails or writes to stderr is kept nowhere.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -199,7 +200,7 @@ def prepare_kernels(place: Place) -> None:
             "remove that kernel or reinstall ipykernel here"
         )
     # Its first use anywhere builds a font list and says so on stderr, which would fail a cell.
-    import matplotlib.font_manager  # noqa: F401
+    importlib.import_module("matplotlib.font_manager")
 
 
 def run_key(notebook: Any) -> str:

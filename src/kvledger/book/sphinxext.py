@@ -20,7 +20,7 @@ from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 
 from kvledger import __version__
-from kvledger.book.pages.figures import DOWNLOADS, FIGURE_FILES, FIGURE_TEXT, read_drawing, svg_size
+from kvledger.book.pages.figures import DOWNLOADS, FIGURE_FILES, read_drawing, svg_size
 from kvledger.book.pages.mathematics import mathml
 from kvledger.book.pages.numbers import KINDS, legend
 from kvledger.book.pages.places import ASSETS, FIGURES_VARIABLE, cache_folder, figures_folder
@@ -31,7 +31,6 @@ __all__ = [
     "DOWNLOADS",
     "FIGURES_VARIABLE",
     "FIGURE_FILES",
-    "FIGURE_TEXT",
     "KINDS",
     "cache_folder",
     "figures_folder",

@@ -25,13 +25,11 @@ from myst_parser.parsers.mdit import create_md_parser
 from nbconvert.exporters import HTMLExporter
 
 from kvledger import __version__
-from kvledger.book.contracts import RECORD
+from kvledger.book.marks import FIGURE_TEXT, RECORD, TABLE_HTML
 from kvledger.book.prose import EXTENSIONS
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 _TITLED = re.compile(r"(?P<words>.*\S)\s*<(?P<target>[^<>]+)>", re.DOTALL)
-_FIGURE_TEXT = re.compile(r"(?P<id>fig-[a-z0-9-]+) · data [0-9a-f]{8}")
-_TABLE_HTML = re.compile(r'<div class="kv-table" role="region"[^>]* id="tab-[a-z0-9-]+"')
 
 
 def page_html(notebook: Any, figures: Path, *, title: str) -> str:
@@ -116,11 +114,11 @@ class _Exporter(HTMLExporter):
         if RECORD in data:
             return ""
         text = _joined(data.get("text/plain", output.get("text", "")))
-        figure = _FIGURE_TEXT.fullmatch(text)
+        figure = FIGURE_TEXT.fullmatch(text)
         if figure is not None:
             return self._figure(cell, figure["id"])
         table = _joined(data.get("text/html", ""))
-        if _TABLE_HTML.match(table):
+        if TABLE_HTML.match(table):
             return table
         return f'<pre tabindex="0">{escape(text)}</pre>' if text.strip() else ""
 
@@ -189,7 +187,7 @@ def _numbers(notebook: Any) -> dict[str, int]:
         match["id"]
         for cell in notebook.cells
         for output in cell.get("outputs", ())
-        if (match := _FIGURE_TEXT.fullmatch(_joined(output.get("data", {}).get("text/plain", ""))))
+        if (match := FIGURE_TEXT.fullmatch(_joined(output.get("data", {}).get("text/plain", ""))))
     ]
     return {id: number for number, id in enumerate(ids, start=1)}
 

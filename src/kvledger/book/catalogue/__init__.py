@@ -21,7 +21,6 @@ from kvledger.book.catalogue.files import (
     write_catalogue,
 )
 from kvledger.book.catalogue.notebooks import (
-    RECORD,
     Shown,
     catalogue_of,
     identity,
@@ -31,7 +30,6 @@ from kvledger.book.catalogue.notebooks import (
 __all__ = [
     "FILES",
     "PROJECT",
-    "RECORD",
     "Catalogue",
     "Entry",
     "Kind",

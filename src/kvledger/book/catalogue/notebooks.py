@@ -16,11 +16,9 @@ from kvledger.book.catalogue.captions import plain_caption
 from kvledger.book.catalogue.entries import Catalogue, Entry, Kind, What, number_digest
 from kvledger.book.contents import page_files
 from kvledger.book.making import makers
+from kvledger.book.marks import FIGURE_TEXT, RECORD, TABLE_HTML
 from kvledger.errors import LedgerError
 
-RECORD = "application/papermill.record/text/plain"
-FIGURE_TEXT = re.compile(r"(?P<id>fig-[a-z0-9-]+) · data (?P<digest>[0-9a-f]{8,64})")
-TABLE_HTML = re.compile(r'<div class="kv-table"[^>]*? id="(?P<id>tab-[a-z0-9-]+)"')
 # What a table's text says after its caption.
 KIND_LINE = re.compile(r" (Computed here|Cited: .*|Measured: .*)\.$")
 

@@ -101,8 +101,8 @@ def _add_cards(
     doctree: nodes.document | None,
 ) -> None:
     """Add the cards and the scripts to the pages that have something to show with them."""
-    if doctree is None or "body" not in context or app.builder.name == "singlehtml":
-        return  # a page to print has no pointer
+    if doctree is None or "body" not in context:
+        return
     try:
         cards = page_cards(app, doctree)
     except ValueError:

@@ -45,7 +45,7 @@ GAP = '<span role="img" aria-label="no value">–</span>'
 MEASURED = f'<span class="kv-kind">Measured: {RECORD_FILE}.</span>'
 
 
-class kv_checks(nodes.General, nodes.Element):  # noqa: N801  (docutils names visitors after it)
+class kv_checks(nodes.General, nodes.Element):
     """The place of the tables."""
 
 

@@ -20,6 +20,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from kvledger import __version__
+from kvledger.book.marks import FIGURE_TEXT
 from kvledger.book.pages.lines import FETCHED, kv_line
 from kvledger.book.pages.links import to_file
 from kvledger.book.pages.places import figures_folder
@@ -29,12 +30,11 @@ LOGGER = logging.getLogger(__name__)
 #: What a figure can be fetched as.
 DOWNLOADS: tuple[str, ...] = FETCHED["figure"][1]
 FIGURE_FILES = (*(f".{extension}" for extension in DOWNLOADS), ".dark.svg")
-FIGURE_TEXT = re.compile(r"^(?P<id>[\w.-]+) · data (?P<digest>[0-9a-f]{8,64})$")
 #: On a narrow screen a drawing is not made smaller than this share of its drawn width.
 LEAST_SCALE = 0.8
 
 
-class kv_figure(nodes.General, nodes.Element):  # noqa: N801
+class kv_figure(nodes.General, nodes.Element):
     """The two drawings (light and dark) of a figure, in a box that scrolls."""
 
 
@@ -123,7 +123,7 @@ class CitableFigures(SphinxTransform):
             types = {child["mime_type"] for child in bundle.children}
             if not any(name.startswith("image/") for name in types):
                 continue
-            match = FIGURE_TEXT.match(_plain_text(bundle).strip())
+            match = FIGURE_TEXT.fullmatch(_plain_text(bundle).strip())
             if match is None:
                 self._warn("an image that is no figure(); draw it with figure()", bundle)
                 continue
@@ -203,10 +203,7 @@ def _visit_figure(self: Any, node: kv_figure) -> None:
             f"{size} {least}{when}>\n"
         )
     self.body.append("</div>\n")
-
-
-def _nothing(self: Any, node: nodes.Node) -> None:
-    """Close a node that was written whole when it was opened."""
+    raise nodes.SkipNode
 
 
 def _copy_files(app: Sphinx, error: Exception | None) -> None:
@@ -224,7 +221,7 @@ def _copy_files(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add citable figures to a Sphinx application."""
     app.add_transform(CitableFigures)
-    app.add_node(kv_figure, html=(_visit_figure, _nothing))
+    app.add_node(kv_figure, html=(_visit_figure, None))
     app.connect("env-purge-doc", _purge_figures)
     app.connect("env-merge-info", _merge_figures)
     app.connect("build-finished", _copy_files, priority=900)

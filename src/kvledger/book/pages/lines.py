@@ -33,7 +33,7 @@ FETCHED = {
 _WITHIN_CAPTION = re.compile(r"<!--kv-line-->(.*?)<!--/kv-line-->\n*(</figcaption>)?", re.DOTALL)
 
 
-class kv_line(nodes.General, nodes.Element):  # noqa: N801  (docutils names visitors after it)
+class kv_line(nodes.General, nodes.Element):
     """The line under the figure or table `kv_id`."""
 
 

@@ -24,8 +24,6 @@ class Link(NamedTuple):
 
 def to_place(builder: Any, docname: str, anchor: str) -> str:
     """Return the address of an anchor of a page, from the page being written."""
-    if builder.name == "singlehtml":  # where everything stands on one page
-        return f"#{anchor}"
     current = str(builder.current_docname)
     return f"{'' if docname == current else builder.get_relative_uri(current, docname)}#{anchor}"
 

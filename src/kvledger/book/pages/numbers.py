@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[str, str]] = {
 DOTTED = '<span class="kv-computed">dotted</span>'
 
 
-class kv_number(nodes.inline):  # noqa: N801  (docutils names its visitors after the class)
+class kv_number(nodes.inline):
     """A number in the prose, with the kind and the source that came with it."""
 
 

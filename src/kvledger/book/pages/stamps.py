@@ -20,7 +20,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from kvledger import __version__
-from kvledger.book.checks import DIGESTS_FILE, Check, State, What, read_checks
+from kvledger.book.catalogue import What
+from kvledger.book.checks import DIGESTS_FILE, Check, State, read_checks
 from kvledger.book.pages.places import figures_folder
 from kvledger.datafiles import source_digest
 
@@ -218,8 +219,6 @@ def _add_lines(
     known = checked(Path(app.srcdir))
     others = _shown_of(app.env).get(pagename, set())
     pages = {pagename} & set(known.digests)
-    if app.builder.name == "singlehtml":
-        pages = app.env.found_docs & set(known.digests)
     how = None
     if CHECKS_PAGE in app.env.found_docs:
         how = app.builder.get_relative_uri(pagename, CHECKS_PAGE)

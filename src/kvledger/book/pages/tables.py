@@ -4,7 +4,6 @@
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 from kvledger import __version__
+from kvledger.book.marks import TABLE_HTML
 from kvledger.book.pages.catalogued import catalogue
 from kvledger.book.pages.lines import FETCHED, kv_line
 from kvledger.book.pages.places import tables_folder
-
-TABLE = re.compile(r'<div class="kv-table"[^>]*? id="(?P<id>tab-[a-z0-9-]+)"')
 
 
 class CitableTables(SphinxTransform):
@@ -29,7 +27,7 @@ class CitableTables(SphinxTransform):
     def apply(self, **kwargs: Any) -> None:
         """Add a line to every table of the page."""
         for raw in list(self.document.findall(nodes.raw)):
-            match = TABLE.search(raw.astext())
+            match = TABLE_HTML.search(raw.astext())
             if match is None:
                 continue
             bundle: nodes.Element = raw

@@ -77,9 +77,8 @@ def _check_svg(id: str, svg: str) -> None:
 
 def _check_inside(id: str, fig: Figure, footer: Text) -> None:
     """Nothing is cut off at the edge, and nothing lies on the footer."""
-    renderer = fig.canvas.get_renderer()  # type: ignore[attr-defined]
     width, height = fig.get_size_inches()
-    box = fig.get_tightbbox(renderer)
+    box = fig.get_tightbbox()
     slack = 0.02
     over = {
         "left": -box.x0,
@@ -93,17 +92,17 @@ def _check_inside(id: str, fig: Figure, footer: Text) -> None:
             f"{id}: the drawing runs out of the figure by {most:.2f} in at the {side}; "
             f"accepted: everything within {width:g} x {height:g} in"
         )
-    mine = footer.get_window_extent(renderer)
+    mine = footer.get_window_extent()
     words = [text for text in fig.findobj(Text, include_self=False) if text.axes is None]
     for axes in fig.axes:
-        lies = axes.get_tightbbox(renderer)
+        lies = axes.get_tightbbox()
         # Ticks beyond the view are never drawn, so ask the axes first what is.
         if lies is not None and lies.overlaps(mine):
             words += axes.findobj(Text)
     for text in words:
         assert isinstance(text, Text)
         shown = text is not footer and text.get_visible() and text.get_text().strip()
-        if shown and text.get_window_extent(renderer).overlaps(mine):
+        if shown and text.get_window_extent().overlaps(mine):
             raise LedgerError(
                 f"{id}: {text.get_text()!r} lies on the footer; leave the lowest "
                 f"{style.FOOTER_IN} in free, or use style.canvas()"

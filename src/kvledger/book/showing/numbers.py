@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kvledger.book.claims import SOURCES, check_claim, published
 from kvledger.book.formats import format_value
+from kvledger.book.marks import RECORD
 from kvledger.book.showing import outputs
-from kvledger.book.showing.outputs import MIME_PREFIX, RECORD, Kind
+from kvledger.book.showing.outputs import MIME_PREFIX, Kind
 from kvledger.book.showing.quantities import Quantity, quantity
 from kvledger.errors import LedgerError
 

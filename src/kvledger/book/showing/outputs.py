@@ -6,13 +6,13 @@ import re
 from typing import Literal
 
 from kvledger.book.claims import NUMBER_ID
+from kvledger.book.marks import RECORD
 from kvledger.errors import LedgerError
 
 Kind = Literal["computed", "cited", "measured"]
 
 KINDS = ("computed", "cited", "measured")
-MIME_PREFIX = "application/papermill.record/"
-RECORD = MIME_PREFIX + "text/plain"
+MIME_PREFIX = RECORD.removesuffix("text/plain")
 
 TABLE_ID = re.compile(r"tab-[a-z0-9]+(-[a-z0-9]+)*")
 FIGURE_ID = re.compile(r"fig-[a-z0-9]+(-[a-z0-9]+)*")
