@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +23,10 @@ from playwright.sync_api import sync_playwright
 from kvledger.book import pdf as making
 from kvledger.book import printing
 from kvledger.book.onepage import LEFT_OUT, Chapter, Cover, assemble, book_plan
-from kvledger.book.printing import PDF_NAME, destinations, elements, print_twice
+from kvledger.book.printing import PDF_NAME, destinations, elements, page_numbers, print_settled
 from kvledger.errors import LedgerError
 
-COVER = Cover("Book", "A. Author", "en", "1.2", "ab" * 32, "CC BY 4.0", "Never.")
+COVER = Cover("Book", "A. Author", "en", "1.2", "ab" * 32, "CC BY 4.0", "Never.", "2026")
 WEB = {"http", "https", "mailto"}
 
 
@@ -376,10 +376,29 @@ def test_two_prints_of_the_same_pages_are_the_same_bytes(
     assert leaves(made_in[0]) == leaves(made_in[1])
     assert made_in[0].read_bytes() == made_in[1].read_bytes()
     # Nothing changed: the next one is the kept one, and no browser starts.
-    monkeypatch.setattr(making, "print_twice", lambda *_: pytest.fail("printed again"))
+    monkeypatch.setattr(making, "print_settled", lambda *_: pytest.fail("printed again"))
     made_in[1].unlink()
     making.make_pdf(made.root, site, kept)
     assert made_in[0].read_bytes() == made_in[1].read_bytes()
+
+
+def test_page_numbers_that_still_hold_spare_a_print(tmp_path: Path, chromium: str) -> None:
+    asked: list[Mapping[str, int]] = []
+
+    def document(numbers: Mapping[str, int]) -> str:
+        asked.append(numbers)
+        here = f'<p><a href="#end">The end</a> is on {numbers.get("end", "")}.</p>'
+        return page_with(f'{here}<p style="break-before: page" id="end">The end.</p>')
+
+    printed = print_settled(document, tmp_path, chromium, {})
+    right = page_numbers(printed)
+    assert right["end"] == 2
+    assert asked == [{}, right]
+    for begun, prints in ((right, 1), ({"end": 7}, 2)):
+        asked.clear()
+        assert page_numbers(print_settled(document, tmp_path, chromium, begun)) == right
+        assert len(asked) == prints
+        assert asked[-1] == right
 
 
 def test_dates_are_those_of_the_sources(
@@ -516,7 +535,7 @@ def test_printing_refuses_what_is_cut_off_foreign_or_missing(
     body: str, says: str, tmp_path: Path, chromium: str
 ) -> None:
     with pytest.raises(LedgerError, match=says):
-        print_twice(lambda _: page_with(body), tmp_path, chromium)
+        print_settled(lambda _: page_with(body), tmp_path, chromium, {})
 
 
 def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
@@ -529,12 +548,12 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
 
     widths = []
     for columns in (4, 13, 20):
-        content = print_twice(lambda _, n=columns: table(n), tmp_path, chromium)  # type: ignore[misc]
+        content = print_settled(lambda _, n=columns: table(n), tmp_path, chromium, {})  # type: ignore[misc]
         with pikepdf.open(io.BytesIO(content)) as document:
             widths.append(round(float(document.pages[0].mediabox[2])))
     assert widths == [595, 595, 842]
     with pytest.raises(LedgerError, match="does not fit its page: <table"):
-        print_twice(lambda _: table(40), tmp_path, chromium)
+        print_settled(lambda _: table(40), tmp_path, chromium, {})
 
 
 # ---------------------------------------------------------------- one document of many pages
@@ -641,7 +660,7 @@ def test_a_missing_page_and_a_page_without_article_are_named() -> None:
 
 
 def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
-    odd = Cover('B "x" </style><b>', "A & B", "en", "1", "ab" * 32, "CC", "Never.")
+    odd = Cover('B "x" </style><b>', "A & B", "en", "1", "ab" * 32, "CC", "Never.", "2026")
     html = assemble(
         {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'},
         [Chapter("a", 1, None)],

@@ -56,13 +56,7 @@ def test_one_condition_at_a_time(
     # Each build lies in another folder, whose name is longer and has a space.
     folder = tmp_path / "another place" / "and a longer one" / "book"
     samebytes.copy_tree(small.root, files_of(small.root), folder, EACH[name])
-    made, wanted = built(folder, EACH[name], tmp_path / "log"), dict(first)
-    if name == "epoch":
-        # A book that was never checked has no date but this one: its year is in the citation.
-        texts = [samebytes.pdf_text(files.pop("kvledger.pdf")) for files in (made, wanted)]
-        assert texts[0].count("(2000). ") == 1
-        assert texts[0].replace("(2000). ", "").split() == texts[1].split()
-    assert samebytes.differences(wanted, made) == ""
+    assert samebytes.differences(first, built(folder, EACH[name], tmp_path / "log")) == ""
 
 
 def test_conditions_are_what_they_say(tmp_path: Path) -> None:

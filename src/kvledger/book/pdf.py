@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from kvledger import __version__
-from kvledger.book.checks import DIGESTS_FILE, Check, read_checks
-from kvledger.book.dates import source_date
+from kvledger.book.checks import DIGESTS_FILE, Check, made_date, read_checks
+from kvledger.book.citing import RELEASE_YEAR
+from kvledger.book.contents import base_url, settings
 from kvledger.book.onepage import Chapter, Cover, assemble, book_plan
 from kvledger.book.pages.numbers import DOTTED, KINDS
 from kvledger.book.pages.places import cache_folder
 from kvledger.book.pages.stamps import commit_words, counted
-from kvledger.book.printing import ORIGIN, PDF_NAME, finish, print_twice, printer
+from kvledger.book.printing import ORIGIN, PDF_NAME, finish, page_numbers, print_settled, printer
 from kvledger.datafiles import source_digest
 from kvledger.errors import LedgerError
 from kvledger.writing import write_whole
@@ -59,7 +60,7 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
     """
     import yaml
 
-    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8")) or {}
+    config = settings(root)
     plan = book_plan(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")))
     first = site / f"{plan[0].name}.html"
     browser, reason = printer()
@@ -67,9 +68,8 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
         (site / PDF_NAME).unlink(missing_ok=True)
         _write_offer(first, "")
         return f"no {PDF_NAME}: {reason}"
-    moment = source_date() or _latest_check(root)
-    cover = cover_of(config, moment, checked_words(root))
-    base_url = str((config.get("html") or {}).get("baseurl") or "")
+    moment = made_date(root)
+    cover = cover_of(config, checked_words(root))
     pages, titles = _read_pages(site, plan), _figure_titles(site)
 
     def document(page_of: Mapping[str, int]) -> str:
@@ -80,14 +80,15 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
             styles=[f"{ORIGIN}/{name}" for name in STYLES],
             marks=_marks(),
             titles=titles,
-            base_url=base_url,
+            base_url=base_url(root),
             page_of=page_of,
         ).html
 
     state = _state(document({}), site, browser, moment)
     pdf, note = kept / PDF_NAME, kept / "state"
     if not (pdf.is_file() and note.is_file() and note.read_text(encoding="utf-8") == state):
-        printed = print_twice(document, site, browser)
+        numbers = page_numbers(pdf.read_bytes()) if note.is_file() else {}
+        printed = print_settled(document, site, browser, numbers)
         kept.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
         content = finish(
@@ -127,7 +128,7 @@ def _figure_titles(site: Path) -> dict[str, str]:
     return {figure["id"]: figure["text"] for figure in listed}
 
 
-def _state(html: str, site: Path, browser: str, moment: dt.datetime | None) -> str:
+def _state(html: str, site: Path, browser: str, moment: dt.datetime) -> str:
     """Return a digest of all that the PDF shows and of what prints it."""
     program = Path(browser).stat()
     digest = hashlib.sha256(f"{html}\0{moment}\0{program.st_size} {program.st_mtime_ns}".encode())
@@ -150,7 +151,7 @@ def _count_pages(pdf: Path) -> int:
 # ---------------------------------------------------------------- what it says of itself
 
 
-def cover_of(config: Mapping[str, Any], moment: dt.datetime | None, checked: str) -> Cover:
+def cover_of(config: Mapping[str, Any], checked: str) -> Cover:
     """Return what the first leaf says, from the book's own settings."""
     sphinx = (config.get("sphinx") or {}).get("config") or {}
     return Cover(
@@ -161,7 +162,7 @@ def cover_of(config: Mapping[str, Any], moment: dt.datetime | None, checked: str
         source_digest=source_digest(),
         licence=str(config.get("copyright") or ""),
         checked=checked,
-        year=str(moment.year) if moment else None,
+        year=str(RELEASE_YEAR),
     )
 
 
@@ -173,11 +174,6 @@ def _marks() -> dict[str, str]:
         if mark
     }
     return {signs.get(kind, DOTTED): meaning for kind, (_, meaning) in KINDS.items()}
-
-
-def _latest_check(root: Path) -> dt.datetime | None:
-    days = [check.date for check in read_checks(root).values()]
-    return dt.datetime.combine(max(days), dt.time(), dt.UTC) if days else None
 
 
 def checked_words(root: Path) -> str:

@@ -18,7 +18,15 @@ from kvledger.errors import LedgerError
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
-__all__ = ["ORIGIN", "PDF_NAME", "destinations", "finish", "print_twice", "printer"]
+__all__ = [
+    "ORIGIN",
+    "PDF_NAME",
+    "destinations",
+    "finish",
+    "page_numbers",
+    "print_settled",
+    "printer",
+]
 
 PDF_NAME = "kvledger.pdf"
 
@@ -34,6 +42,8 @@ PAGE_PX = (round((210 - 44) / 25.4 * 96), round((297 - 46) / 25.4 * 96))
 LEAST_PT = 6.5
 #: A table lower than half a page is not parted.
 WHOLE_PX = 480
+#: Numbers take the same room whatever they are, so that they hold from the second print on.
+MOST_PRINTS = 4
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -83,8 +93,13 @@ def printer() -> tuple[str | None, str]:
 # ---------------------------------------------------------------- printing
 
 
-def print_twice(document: Callable[[Mapping[str, int]], str], site: Path, browser: str) -> bytes:
-    """Print a document, and again with the page numbers of the first print.
+def print_settled(
+    document: Callable[[Mapping[str, int]], str],
+    site: Path,
+    browser: str,
+    numbers: Mapping[str, int],
+) -> bytes:
+    """Print a document until the page numbers that it names are those that it has.
 
     Parameters
     ----------
@@ -94,6 +109,8 @@ def print_twice(document: Callable[[Mapping[str, int]], str], site: Path, browse
         The folder that its drawings and styles come from.
     browser : str
         Chromium's path.
+    numbers : mapping of str to int
+        The page numbers to begin with: none, or those of the last print, which mostly hold.
 
     Raises
     ------
@@ -108,13 +125,18 @@ def print_twice(document: Callable[[Mapping[str, int]], str], site: Path, browse
             try:
                 page = chromium.new_page(viewport={"width": PAGE_PX[0], "height": PAGE_PX[1]})
                 page.emulate_media(media="print", color_scheme="light")
-                first = _print(page, document({}), site)
-                return _print(page, document(page_numbers(first)), site)
+                for _ in range(MOST_PRINTS):
+                    printed = _print(page, document(numbers), site)
+                    found = page_numbers(printed)
+                    if found == numbers:
+                        return printed
+                    numbers = found
             finally:
                 chromium.close()
     except Error as error:
         line = str(error).strip().splitlines()[0]
         raise LedgerError(f"the PDF could not be printed: {browser}: {line}") from error
+    raise LedgerError(f"the PDF could not be printed: in {MOST_PRINTS} its page numbers moved")
 
 
 def _print(page: Page, html: str, site: Path) -> bytes:
@@ -186,7 +208,7 @@ def finish(
     creator: str,
     licence: str,
     language: str,
-    moment: dt.datetime | None,
+    moment: dt.datetime,
 ) -> bytes:
     """Say what a printed PDF is, mend its tags, and take out what differs from print to print.
 
@@ -196,8 +218,8 @@ def finish(
         What Chromium printed.
     title, author, creator, licence, language : str
         What the file says of itself; nothing of an empty author or licence.
-    moment : datetime or None
-        The date that it bears; none without one.
+    moment : datetime
+        The date that it bears.
     """
     import pikepdf
 
@@ -207,10 +229,7 @@ def finish(
         if author:
             info["/Author"] = author
         for name in ("/CreationDate", "/ModDate"):
-            if moment is not None:
-                info[name] = moment.strftime("D:%Y%m%d%H%M%S+00'00'")
-            elif name in info:
-                del info[name]
+            info[name] = moment.strftime("D:%Y%m%d%H%M%S+00'00'")
         with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
             metadata["dc:title"] = title
             metadata["dc:language"] = {language}
@@ -219,8 +238,7 @@ def finish(
             if licence:
                 metadata["dc:rights"] = licence
             metadata["xmp:CreatorTool"] = creator
-            if moment is not None:
-                metadata["xmp:CreateDate"] = metadata["xmp:ModifyDate"] = moment.isoformat()
+            metadata["xmp:CreateDate"] = metadata["xmp:ModifyDate"] = moment.isoformat()
         root = document.Root
         root.Lang = pikepdf.String(language)
         root.ViewerPreferences = pikepdf.Dictionary(DisplayDocTitle=True)
