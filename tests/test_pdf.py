@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import io
 import os
@@ -22,6 +23,7 @@ from playwright.sync_api import sync_playwright
 
 from kvledger.book import pdf as making
 from kvledger.book import printing
+from kvledger.book.citing import RELEASE_YEAR
 from kvledger.book.onepage import LEFT_OUT, Chapter, Cover, assemble, book_plan
 from kvledger.book.printing import PDF_NAME, destinations, elements, page_numbers, print_settled
 from kvledger.errors import LedgerError
@@ -411,11 +413,42 @@ def test_dates_are_those_of_the_sources(
     with pikepdf.open(site / PDF_NAME) as document:
         assert str(document.docinfo["/CreationDate"]) == "D:20000229000000+00'00'"
         assert str(document.docinfo["/ModDate"]) == "D:20000229000000+00'00'"
-    assert "(2000)." in leaves(site / PDF_NAME)[0]
+    # The year of the citation is the release's, whatever the date of the build.
+    assert f"({RELEASE_YEAR})." in leaves(site / PDF_NAME)[0]
     with pikepdf.open(made.html / PDF_NAME) as document:
-        assert (
-            "/CreationDate" not in document.docinfo
-        )  # nothing was checked, and no date is made up
+        assert document.docinfo["/CreationDate"] == "D:19800101000000+00'00'"
+
+
+def test_cells_are_named_by_their_order_and_not_by_the_browsers_count(
+    tmp_path: Path, chromium: str
+) -> None:
+    table = (
+        '<table><tr><th scope="col">size<th scope="col">pages<tr><th scope="row">16<td>3'
+        '<tr><th scope="row">32<td>2</table>'
+    )
+    raw = print_settled(lambda _: page_with(table), tmp_path, chromium, {})
+    # What a browser that has laid out more before it writes.
+    later, changed = re.subn(rb"\(node0(\d{7})\)", rb"(node1\1)", raw)
+    assert changed >= 3 * 2
+    said = {"title": "T", "author": "", "creator": "C", "licence": "", "language": "en"}
+    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    made = [printing.finish(pdf, moment=moment, **said) for pdf in (raw, later)]
+    assert made[0] == made[1]
+    with pikepdf.open(io.BytesIO(made[0])) as document:
+        tree = document.Root.StructTreeRoot
+        named = dict(pikepdf.NameTree(tree.IDTree).items())
+        for each in named.values():
+            assert each.S == "/TH"
+        headers = [
+            [cells.index(named[str(name)].objgen) for name in attributes.Headers]
+            for cells in [[each.objgen for each in named.values()]]
+            for element in elements(tree)
+            if element.get("/S") == "/TD"
+            for attributes in element.A
+            if "/Headers" in attributes
+        ]
+        # Of "pages", "16" and "32", in this order: "size" heads no cell of its own column.
+        assert headers == [[0, 1], [0, 2]]
 
 
 def test_without_chromium_there_are_pages_and_no_offer_and_later_there_is(

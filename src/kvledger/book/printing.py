@@ -244,6 +244,7 @@ def finish(
         root.ViewerPreferences = pikepdf.Dictionary(DisplayDocTitle=True)
         root.PageMode = pikepdf.Name.UseOutlines
         _mend_tags(root.StructTreeRoot)
+        _count_cells(root.StructTreeRoot)
         result = io.BytesIO()
         document.save(
             result,
@@ -272,6 +273,29 @@ def _mend_tags(tree: Any) -> None:
         elif not words:
             element.S = pikepdf.Name.Div
     tree.RoleMap = pikepdf.Dictionary(Em=pikepdf.Name.Span, Strong=pikepdf.Name.Span)
+
+
+def _count_cells(tree: Any) -> None:
+    """Name the cells that others name as their headers by their order in the document.
+
+    Chromium names them by a count of all that the browser has laid out so far, which differs by
+    one or two on a busy machine.
+    """
+    import pikepdf
+
+    cells = [(element, f"cell{index:06}") for index, element in enumerate(elements(tree))]
+    cells = [(element, name) for element, name in cells if "/ID" in element]
+    names = {str(element.ID): name for element, name in cells}
+    for element, name in cells:
+        element.ID = pikepdf.String(name)
+    for element in elements(tree):
+        for attributes in element.get("/A", ()):
+            if "/Headers" in attributes:
+                headers = [names[str(header)] for header in attributes.Headers]
+                attributes.Headers = pikepdf.Array(map(pikepdf.String, headers))
+    if cells:
+        found = [part for element, name in cells for part in (pikepdf.String(name), element)]
+        tree.IDTree = pikepdf.Dictionary(Names=pikepdf.Array(found))
 
 
 def elements(tree: Any) -> Iterator[Any]:
