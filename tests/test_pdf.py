@@ -595,7 +595,7 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
 def one(pages: dict[str, str], **options: Any) -> str:
     plan = [Chapter(name, 1, None) for name in pages]
     wrapped = {name: f"<article>{text}</article>" for name, text in pages.items()}
-    return assemble(wrapped, plan, COVER, styles=[], marks={}, **options).html
+    return assemble(wrapped, plan, COVER, styles=[], marks={}, **options).html({})
 
 
 def test_ids_that_chapters_share_become_each_chapters_own() -> None:
@@ -700,7 +700,7 @@ def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
         odd,
         styles=[],
         marks={},
-    ).html
+    ).html({})
     head = html.split("</head>")[0]
     assert head.count("</style>") == 1
     assert "<b>" not in head

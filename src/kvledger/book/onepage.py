@@ -88,18 +88,27 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class OnePage:
-    """The whole book as one document.
+    """The whole book as one document, whose contents lack their page numbers.
 
     Attributes
     ----------
-    html : str
-        The document. Its links lead into itself or to the web.
-    headings : tuple of Heading
-        Its parts, chapters and sections, in order.
+    headings, figures : tuple of Heading
+        What its two lists name, in order: parts, chapters and sections; and figures.
+    opening, body : str
+        The HTML before these lists and after them. Links lead into the document or to the web.
     """
 
-    html: str
     headings: tuple[Heading, ...]
+    figures: tuple[Heading, ...]
+    opening: str
+    body: str
+
+    def html(self, page_of: Mapping[str, int]) -> str:
+        """Return the document, with the leaf of each id that `page_of` knows in its lists."""
+        lists = _contents(self.headings, page_of, "Contents")
+        if self.figures:
+            lists += "\n" + _contents(self.figures, page_of, "Figures")
+        return f"{self.opening}\n{lists}\n{self.body}"
 
 
 def book_plan(toc: Mapping[str, Any]) -> list[Chapter]:
@@ -292,7 +301,7 @@ def _shift_headings(article: Tag, by: int) -> None:
         tag.name = f"h{min(int(tag.name[1]) + by, 6)}"
 
 
-def _opening(article: Tag, page: str) -> Tag:
+def _left_out(article: Tag, page: str) -> Tag:
     """Return a page that is left out: its title, its first paragraph, and why it is left out."""
     soup = BeautifulSoup("<article></article>", "html.parser")
     short = soup.article
@@ -333,7 +342,6 @@ def assemble(
     marks: Mapping[str, str],
     titles: Mapping[str, str] | None = None,
     base_url: str = "",
-    page_of: Mapping[str, int] | None = None,
 ) -> OnePage:
     """Put the finished pages of a book into one document.
 
@@ -353,8 +361,6 @@ def assemble(
         What each figure says, by its id, for the list of figures; else its caption's first words.
     base_url : str, optional
         Where the pages are published; without it, links to the site's other files become text.
-    page_of : mapping of str to int, optional
-        The leaf on which each id stands, for the table of contents.
 
     Raises
     ------
@@ -369,7 +375,7 @@ def assemble(
     ...                styles=[], marks={})
     >>> one.headings
     (Heading(level=1, text='Slots', target='start'),)
-    >>> 'See <a href="#a">it</a>' in one.html
+    >>> 'See <a href="#a">it</a>' in one.html({"start": 3})
     True
     """
     missing = [chapter.name for chapter in plan if chapter.name not in pages]
@@ -380,7 +386,7 @@ def assemble(
     for name, article in articles.items():
         _strip(article)
         if name in LEFT_OUT:
-            articles[name] = _opening(article, name)
+            articles[name] = _left_out(article, name)
     new = _new_ids(articles)
     body: list[str] = []
     headings: list[Heading] = []
@@ -398,11 +404,9 @@ def assemble(
         body.append(_chapter_html(chapter, article, headings[-1] if begins else None))
         headings += _headings(article, chapter)
         figures += _figures(article, titles or {})
-    where = page_of or {}
-    html = _document(
-        cover, plan, articles, styles, marks, headings, figures, "\n".join(body), where
-    )
-    return OnePage(html, tuple(headings))
+    opening = _opening(cover, _page_rules(cover, plan, articles), styles, marks)
+    main = '<main class="bd-article">\n' + "\n".join(body) + "\n</main>\n</body>\n</html>\n"
+    return OnePage(tuple(headings), tuple(figures), opening, main)
 
 
 def _chapter_html(chapter: Chapter, article: Tag, part: Heading | None) -> str:
@@ -499,21 +503,8 @@ def _cover(cover: Cover, marks: Mapping[str, str]) -> str:
     )
 
 
-def _document(
-    cover: Cover,
-    plan: Sequence[Chapter],
-    articles: Mapping[str, Tag],
-    styles: Sequence[str],
-    marks: Mapping[str, str],
-    headings: Sequence[Heading],
-    figures: Sequence[Heading],
-    body: str,
-    page_of: Mapping[str, int],
-) -> str:
+def _opening(cover: Cover, rules: str, styles: Sequence[str], marks: Mapping[str, str]) -> str:
     links = "\n".join(f'<link rel="stylesheet" href="{escape(style)}">' for style in styles)
-    lists = _contents(headings, page_of, "Contents")
-    if figures:
-        lists += "\n" + _contents(figures, page_of, "Figures")
     return f"""<!DOCTYPE html>
 <html lang="{escape(cover.language)}" data-theme="light">
 <head>
@@ -522,15 +513,8 @@ def _document(
 <meta name="author" content="{escape(cover.author)}">
 {links}
 <style>
-{_page_rules(cover, plan, articles)}
+{rules}
 </style>
 </head>
 <body class="kvp" hidden>
-{_cover(cover, marks)}
-{lists}
-<main class="bd-article">
-{body}
-</main>
-</body>
-</html>
-"""
+{_cover(cover, marks)}"""

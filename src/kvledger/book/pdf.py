@@ -72,23 +72,20 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
     cover = cover_of(config, checked_words(root))
     pages, titles = _read_pages(site, plan), _figure_titles(site)
 
-    def document(page_of: Mapping[str, int]) -> str:
-        return assemble(
-            pages,
-            plan,
-            cover,
-            styles=[f"{ORIGIN}/{name}" for name in STYLES],
-            marks=_marks(),
-            titles=titles,
-            base_url=base_url(root),
-            page_of=page_of,
-        ).html
-
-    state = _state(document({}), site, browser, moment)
+    document = assemble(
+        pages,
+        plan,
+        cover,
+        styles=[f"{ORIGIN}/{name}" for name in STYLES],
+        marks=_marks(),
+        titles=titles,
+        base_url=base_url(root),
+    )
+    state = _state(document.html({}), site, browser, moment)
     pdf, note = kept / PDF_NAME, kept / "state"
     if not (pdf.is_file() and note.is_file() and note.read_text(encoding="utf-8") == state):
         numbers = page_numbers(pdf.read_bytes()) if note.is_file() else {}
-        printed = print_settled(document, site, browser, numbers)
+        printed = print_settled(document.html, site, browser, numbers)
         kept.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
         content = finish(
