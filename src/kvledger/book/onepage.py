@@ -383,10 +383,10 @@ def assemble(
         raise LedgerError(f"no page {', '.join(missing)}; the table of contents lists it")
     articles = {chapter.name: _article(chapter.name, pages[chapter.name]) for chapter in plan}
     places = {name: {str(tag["id"]) for tag in _ids(tree)} for name, tree in articles.items()}
-    for name, article in articles.items():
+    for name in LEFT_OUT.keys() & articles.keys():
+        articles[name] = _left_out(articles[name], name)
+    for article in articles.values():
         _strip(article)
-        if name in LEFT_OUT:
-            articles[name] = _left_out(article, name)
     new = _new_ids(articles)
     body: list[str] = []
     headings: list[Heading] = []
