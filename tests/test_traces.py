@@ -221,7 +221,7 @@ TOKENS = "prompt_tokens,output_tokens\n"
         ),
         pytest.param(
             BURST.replace(",18,", ",0,").replace(",276,", ",0,"),
-            "all 3 requests failed",
+            "3 of 3 failed",
             id="burstgpt, all failed",
         ),
         # cut short

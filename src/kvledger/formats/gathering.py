@@ -91,7 +91,7 @@ def no_requests(label: str, reading: Reading) -> LedgerError:
         return LedgerError(f"{label}: {reading.nothing}")
     if skipped.failed == skipped.rows:
         problem = (
-            f"no request that succeeded: all {skipped.rows:,} requests failed "
+            f"no request that succeeded: {skipped.failed:,} of {skipped.rows:,} failed "
             f"({', '.join(skipped)})"
         )
     else:

@@ -73,9 +73,10 @@
     const { skipped } = read;
     if (!skipped.rows) throw new LedgerError(`${read.name}: ${nothing}`);
     const reasons = [...skipped.reasons.keys()].join(", ");
+    const count = kv.grouped(skipped.rows);
     const problem =
       skipped.failed === skipped.rows
-        ? `no request that succeeded: all ${kv.grouped(skipped.rows)} requests failed (${reasons})`
+        ? `no request that succeeded: ${count} of ${count} failed (${reasons})`
         : `no request that can be used: ${skipped}`;
     throw new LedgerError(`${read.name}: ${problem}; accepted: at least one`);
   }
