@@ -485,6 +485,8 @@ def test_an_interrupt_leaves_nothing_and_no_kernel(
     process = subprocess.Popen(
         [sys.executable, "-m", "kvledger.cli", "figure", "fig-a", "--again", "--out", "../out"],
         cwd=root, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell starts what runs in the background with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     started = root / "started"
     deadline = time.monotonic() + 60
