@@ -19,7 +19,6 @@ import kvledger.book
 from kvledger import LedgerError, __version__
 from kvledger.book.catalogue import (
     FILES,
-    RECORD,
     Catalogue,
     Entry,
     catalogue_of,
@@ -31,6 +30,7 @@ from kvledger.book.catalogue import (
     write_catalogue,
 )
 from kvledger.book.contents import base_url, page_files, toc_pages
+from kvledger.book.marks import RECORD
 from kvledger.datafiles import source_digest
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -61,6 +61,7 @@ def outputs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Output]:
     monkeypatch.setattr(showing, "emit", lambda data, meta: shown.append((data, meta)))
     monkeypatch.setattr(showing, "_shown", {})
     monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path / "figures"))
+    plt.close("all")
     return shown
 
 

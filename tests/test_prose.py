@@ -16,7 +16,7 @@ import yaml
 
 from kvledger.book import prose
 from kvledger.book.claims import read_claims
-from kvledger.book.contracts import RECORD
+from kvledger.book.marks import RECORD
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = sorted(

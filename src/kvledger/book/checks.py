@@ -157,6 +157,7 @@ def shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[What, str]]:
 
     Examples
     --------
+    >>> from kvledger.book.marks import RECORD
     >>> list(shown([{"output_type": "display_data", "data": {RECORD: "10"},
     ...              "metadata": {"scrapbook": {"name": "paged.p4.pages"}}}]))
     [('number', 'paged.p4.pages')]

@@ -370,7 +370,7 @@ def assemble(
     Examples
     --------
     >>> text = '<article><section id="a"><h1>Slots</h1><p>See <a href="#a">it</a>.</p></section>'
-    >>> cover = Cover("Book", "A", "en", "1", "0" * 64, "CC BY 4.0", "Never.")
+    >>> cover = Cover("Book", "A", "en", "1", "0" * 64, "CC BY 4.0", "Never.", "2026")
     >>> one = assemble({"start": text + "</article>"}, [Chapter("start", 1, None)], cover,
     ...                styles=[], marks={})
     >>> one.headings
