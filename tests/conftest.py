@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +30,19 @@ settings.load_profile("kvledger")
 # The small book is run by test_build.py, and its notebooks have no outputs to compare. What records
 # vLLM needs vLLM: `make test-peers`. Conditions are loaded by the Pythons of builds under test.
 collect_ignore_glob = ["build_fixture/*", "peers/*", "conditions/*"]
+
+
+@pytest.fixture
+def no_warnings() -> Iterator[None]:
+    """Make an error of every warning, such as one of a drawing, and close what is drawn."""
+    import matplotlib.pyplot as plt
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # What an earlier test of this process left open is noticed whenever memory is tidied up.
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+    plt.close("all")
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import math
 import re
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,16 +50,12 @@ TRACES = {"azure_conv_2023": kv.load_lengths("azure_conv_2023")}
 
 
 @pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _quiet(no_warnings: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path))
     monkeypatch.setattr(outputs, "_shown", {})
     monkeypatch.setattr(outputs, "emit", lambda *args: None)
     for dpi in ("NOTEBOOK_DPI", "DOWNLOAD_DPI"):  # what is checked does not depend on it
         monkeypatch.setattr(figures, dpi, 24)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    plt.close("all")
 
 
 def of(record: Record, **changes: object) -> Record:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from fractions import Fraction
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from attention_records import made_record
@@ -21,16 +18,10 @@ from kvledger.book import decision_drawings as drawings
 from kvledger.decision import decide
 from kvledger.workload import Workload, workload_of
 
+pytestmark = pytest.mark.usefixtures("no_warnings")
+
 LLAMA = "Llama-3.1-8B"
 MODELS = [LLAMA, "OPT-13B", "Qwen3.5-397B-A17B"]
-
-
-@pytest.fixture(autouse=True)
-def _close_figures() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from fractions import Fraction
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -19,15 +16,9 @@ from kvledger import survey
 from kvledger.book import drawings
 from kvledger.book.slots import HELD, contiguous_slots, paged_slots
 
+pytestmark = pytest.mark.usefixtures("no_warnings")
+
 lengths_of = st.lists(st.integers(1, 40), min_size=1, max_size=6)
-
-
-@pytest.fixture(autouse=True)
-def _close_figures() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

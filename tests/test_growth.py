@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,18 +22,12 @@ from kvledger.book import growth_drawings as drawings
 from kvledger.book import style
 from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, replay
 
+pytestmark = pytest.mark.usefixtures("no_warnings")
+
 TRACE = kv.Trace([5, 9, 17], [4, 4, 4])
 REFUSED = replay(kv.Trace([90, 80], [1, 1]), Paged(4), capacity_slots=16)
 
 ran = results().filter(len)
-
-
-@pytest.fixture(autouse=True)
-def _close_figures() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    plt.close("all")
 
 
 @pytest.fixture
