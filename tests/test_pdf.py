@@ -579,14 +579,14 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
         style = "<style>.kvp-wide { width: 253mm } @page one-wide { size: A4 landscape }</style>"
         return page_with(f"{style}<div class='kv-table'><table><tr>{cells}</tr></table></div>")
 
-    widths = []
-    for columns in (4, 13, 20):
-        content = print_settled(lambda _, n=columns: table(n), tmp_path, chromium, {})  # type: ignore[misc]
+    def width_of_page(columns: int) -> int:
+        content = print_settled(lambda _: table(columns), tmp_path, chromium, {})
         with pikepdf.open(io.BytesIO(content)) as document:
-            widths.append(round(float(document.pages[0].mediabox[2])))
-    assert widths == [595, 595, 842]
+            return round(float(document.pages[0].mediabox[2]))
+
+    assert [width_of_page(columns) for columns in (4, 13, 20)] == [595, 595, 842]
     with pytest.raises(LedgerError, match="does not fit its page: <table"):
-        print_settled(lambda _: table(40), tmp_path, chromium, {})
+        width_of_page(40)
 
 
 # ---------------------------------------------------------------- one document of many pages
