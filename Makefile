@@ -51,6 +51,8 @@ environment: $(READY)
 # The file that says the environment is whole comes last, so a broken installation is made again.
 $(READY): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no python3.11 or python3 found; set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' || \
+		{ echo "$(PYTHON) is older than Python 3.11.5, which the pinned packages need; set PYTHON=..." >&2; exit 1; }
 	@echo "making the environment in $(VENV) with $(PYTHON): some minutes, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install -r requirements.txt
