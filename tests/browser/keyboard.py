@@ -103,8 +103,9 @@ SCRIPT = """() => {
     if (!e || e === document.body || e === document.documentElement) return null;
     const index = kv.all.indexOf(e), first = !kv.seen.includes(e);
     kv.seen.push(e);
-    // The theme's list of sections unfolds as the walk brings them into view.
-    const unfolded = e.closest("nav.page-toc") && reachable().includes(e);
+    // The theme's list of sections unfolds as the walk brings them into view, and its way back to
+    // the top comes as the page moves up.
+    const unfolded = e.closest("nav.page-toc, #pst-back-to-top") && reachable().includes(e);
     return {index, first, name: name(e), covered: covered(e), hidden: index < 0 && !unfolded,
             ring: kv.before.has(e) ? ring(e, kv.before.get(e)) : 21};
   };
