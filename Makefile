@@ -6,7 +6,7 @@ endif
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-BUILD := $(BIN)/python -m kvledger.book.build
+BUILD := $(BIN)/python -m proofbook.build
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What a notebook shows must not depend on the user's own IPython settings.
@@ -22,7 +22,7 @@ book: $(READY)
 
 # Strict nbval runs every chapter again, and our plugin compares what it leaves out: all that a
 # chapter shows with all that is stored.
-NBVAL := -n auto --dist loadfile -p kvledger.book.checking --nbval
+NBVAL := -n auto --dist loadfile -p proofbook.build.nbval_plugin --nbval
 
 test: book
 	@$(BIN)/python -m pytest $(NBVAL) --doctest-modules tests src $$($(BUILD) list)
@@ -45,6 +45,7 @@ lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 environment: $(READY)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from records import Record, record, timed
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ["-m", "kvledger.book.build"]
+BUILD = ["-m", "proofbook.build"]
 
 
 def working_tree(target: Path) -> None:

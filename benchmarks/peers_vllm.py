@@ -145,7 +145,7 @@ def speeds(python: Path, *, quick: bool, repetitions: int) -> list[Any]:
     from records import record
 
     import kvledger as kv
-    from kvledger.replaying import Paged, replay
+    from kvledger.replays.replay import Paged, replay
 
     number = QUICK_REQUESTS if quick else REQUESTS
     prompts, outputs = requests(number)

@@ -25,7 +25,7 @@ from peers_vllm import MAX_RUNNING, PAGE_SIZE, PAGES, requests
 from records import Record, record
 
 import kvledger as kv
-from kvledger.replaying import Paged, Replay, replay
+from kvledger.replays.replay import Paged, Replay, replay
 
 ROOT = Path(__file__).resolve().parent.parent
 CAPACITY = PAGES * PAGE_SIZE
@@ -194,7 +194,7 @@ _FIRST_CALL = """
 import json, time
 start = time.process_time()
 import kvledger as kv
-from kvledger.replaying import Paged, replay
+from kvledger.replays.replay import Paged, replay
 imported = time.process_time()
 replay(kv.Trace([5, 9, 17], [4, 4, 4]), Paged(page_size=4), capacity_slots=64)
 print(json.dumps([imported - start, time.process_time() - imported]))

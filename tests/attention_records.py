@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvledger.attention.record import (
+from kvledger.measure.record import (
     Absence,
     CaseShape,
     Copy,
@@ -159,7 +159,7 @@ def made_record(
         schema=1,
         kind="attention",
         date=date,
-        command="python -m kvledger.attention.measure",
+        command="python -m kvledger.measure.measuring",
         source=Source("0" * 40, "0" * 64, False),
         device=Device(
             kind=kind,

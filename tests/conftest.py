@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 
-from kvledger.book.build import Place, digest_of, input_files, is_current
+from proofbook.places import Place, digest_of, input_files, is_current
 
 # Read when Triton is first imported: its kernels run on a CPU, slowly. What must compile them for a
 # GPU does so in a process of its own, without this.
@@ -76,7 +76,7 @@ class Book(NamedTuple):
     def build(self, command: str = "book") -> subprocess.CompletedProcess[str]:
         """Run the build's command line on it, with the package as copied into it."""
         return subprocess.run(
-            [sys.executable, "-m", "kvledger.book.build", command],
+            [sys.executable, "-m", "proofbook.build", command],
             cwd=self.root,
             env={
                 **{k: v for k, v in os.environ.items() if k != "KVLEDGER_FIGURES_DIR"},

@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kvledger.book.catalogue import Catalogue, Entry, number_digest
-from kvledger.book.editions import Edition, Printed
+from proofbook.catalogue import Catalogue, Entry, number_digest
+from proofbook.catalogue.editions import Edition, Printed
 
 SOURCES = "5" * 64
 
@@ -25,7 +25,7 @@ def number(id: str, value: str = "4", unit: str = "slots", **fields: Any) -> Ent
     given = {
         "id": id, "what": "number", "kind": "computed", "source": None, "page": "chapters/first",
         "cell": "sums", "text": value, "value": value, "unit": unit, "caption": None, "alt": None,
-        "made_by": (), "digest": number_digest(id, value, unit),
+        "digest": number_digest(id, value, unit),
     }  # fmt: skip
     return Entry(**(given | fields))
 
@@ -35,7 +35,7 @@ def figure(id: str, data: str = "1,2", **fields: Any) -> Entry:
         "id": id, "what": "table" if id.startswith("tab-") else "figure", "kind": "computed",
         "source": None, "page": "chapters/first", "cell": "draw", "text": "Pages hold less",
         "value": None, "unit": None, "caption": "Pages hold less.", "alt": "Two bars.",
-        "made_by": (), "digest": sha256(data),
+        "digest": sha256(data),
     }  # fmt: skip
     return Entry(**(given | fields))
 

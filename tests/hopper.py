@@ -22,9 +22,9 @@ import triton  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kvledger.attention.decode_kernels import attend, join  # noqa: E402
-from kvledger.attention.inputs import DecodeShape  # noqa: E402
-from kvledger.attention.triton_decode import (  # noqa: E402
+from kvledger.measure.decode_inputs import DecodeShape  # noqa: E402
+from kvledger.measure.decode_kernels import attend, join  # noqa: E402
+from kvledger.measure.triton_decode import (  # noqa: E402
     Tiles,
     attend_constants,
     candidate_tiles,

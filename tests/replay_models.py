@@ -18,8 +18,8 @@ import reference_replay as reference
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.allocator import ContiguousPool
-from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, replay
+from kvledger.replays.allocator import ContiguousPool
+from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, replay
 
 FLOWS = (
     "admitted",

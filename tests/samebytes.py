@@ -77,7 +77,7 @@ def build(
     kept = {name: value for name, value in os.environ.items() if name not in CLEARED}
     path = os.pathsep.join([str(CONDITIONS), str(root / "src")])
     return subprocess.run(
-        [sys.executable, "-m", "kvledger.book.build", "book", "--jobs", str(condition.jobs)],
+        [sys.executable, "-m", "proofbook.build", "book", "--jobs", str(condition.jobs)],
         cwd=root,
         env={**kept, **condition.variables, "PYTHONPATH": path, **(extra or {})},
         umask=condition.umask,

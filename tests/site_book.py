@@ -25,8 +25,8 @@ def make_site_book(target: Path, *, baseurl: str = "", repository: str = "") -> 
         shutil.copyfile(ROOT / "chapters" / f"{name}.md", target / "chapters" / f"{name}.md")
     entries = "".join(f"      - file: chapters/{name}\n" for name in ("notes", *LISTS))
     book.edit("_toc.yml", "      - file: chapters/notes\n", entries)
-    extension = "    - kvledger.book.sphinxext\n"
-    book.edit("_config.yml", extension, f"{extension}    - kvledger.book.site\n")
+    extension = "    - proofbook.pages.extension\n"
+    book.edit("_config.yml", extension, f"{extension}    - proofbook.pages.site\n")
     book.edit("_config.yml", "html:\n", f'html:\n  baseurl: "{baseurl}"\n')
     book.edit("_config.yml", "launch_buttons:\n", LAUNCH)
     book.edit("_config.yml", '  url: ""\n', f'  url: "{repository}"\n  branch: main\n')

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 import kvledger as kv
-from kvledger.allocator import (
+from kvledger.replays.allocator import (
     ContiguousPool,
     DecodingPages,
     FreeQueue,

@@ -13,8 +13,8 @@ import pytest
 from attention_records import GPU_PEERS, MadePeer, made_record, write_made
 from nbclient import NotebookClient
 
-from kvledger.book.marks import RECORD
-from kvledger.book.prose import check_file
+from proofbook.marks import RECORD
+from proofbook.prose import check_file
 
 CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "paged_attention.ipynb"
 GPU = "NVIDIA H200"

@@ -13,8 +13,8 @@ from attention_records import GPU_PEERS, PAGE_SIZES, made_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvledger.attention.fit import PageCost, fit_pages, page_cost, page_steps, step_costs, sweep
-from kvledger.errors import LedgerError
+from kvledger.core.errors import LedgerError
+from kvledger.measure.fit import PageCost, fit_pages, page_cost, page_steps, step_costs, sweep
 
 TOKENS = 64 * 8192
 PAGES = [TOKENS // p for p in PAGE_SIZES]

@@ -21,9 +21,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvledger import cli
-from kvledger.attention import cases, checking, machine, measure, timing
-from kvledger.attention import run as run_module
-from kvledger.attention.cases import (
+from kvledger.core.errors import LedgerError
+from kvledger.measure import (
+    cases,
+    machine,
+    timing,
+)
+from kvledger.measure import (
+    correctness as checking,
+)
+from kvledger.measure import (
+    measuring as measure,
+)
+from kvledger.measure import runs as run_module
+from kvledger.measure.cases import (
     DEEPSEEK_V2_LITE,
     LLAMA_2_7B,
     LLAMA_3_1_8B,
@@ -35,8 +46,9 @@ from kvledger.attention.cases import (
     running_lengths,
     trace_case,
 )
-from kvledger.attention.checking import TOLERANCE, check_error, poisoned, relative_error
-from kvledger.attention.host import (
+from kvledger.measure.correctness import TOLERANCE, check_error, poisoned, relative_error
+from kvledger.measure.decode_inputs import check_decode
+from kvledger.measure.host_model import (
     allocate_pages,
     build_page_table,
     extend_page_table,
@@ -45,11 +57,10 @@ from kvledger.attention.host import (
     measure_host,
     running,
 )
-from kvledger.attention.inputs import check_decode
-from kvledger.attention.machine import DoesNotFitError
-from kvledger.attention.measure import Settings, take_record
-from kvledger.attention.peers import PEERS, Peer
-from kvledger.attention.plan import (
+from kvledger.measure.machine import DoesNotFitError
+from kvledger.measure.measuring import Settings, take_record
+from kvledger.measure.peers import PEERS, Peer
+from kvledger.measure.plan import (
     CACHE_MULTIPLE,
     PAGE_SIZES,
     Sweep,
@@ -57,11 +68,10 @@ from kvledger.attention.plan import (
     cpu_sweeps,
     gpu_sweeps,
 )
-from kvledger.attention.pools import Inputs, Pool, pool_bytes
-from kvledger.attention.record import read_record
-from kvledger.attention.reference import paged_decode_reference
-from kvledger.attention.timing import Stopwatch, Timed, run_rounds
-from kvledger.errors import LedgerError
+from kvledger.measure.pools import Inputs, Pool, pool_bytes
+from kvledger.measure.record import read_record
+from kvledger.measure.reference import paged_decode_reference
+from kvledger.measure.timing import Stopwatch, Timed, run_rounds
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
@@ -680,7 +690,7 @@ def right(inputs: Inputs) -> torch.Tensor:
 
 
 def with_peer(monkeypatch: pytest.MonkeyPatch, peer: Peer) -> Settings:
-    monkeypatch.setattr("kvledger.attention.peers.PEERS", (peer,))
+    monkeypatch.setattr("kvledger.measure.peers.PEERS", (peer,))
     return small_settings(peers=None, sweeps=small_sweeps()[:1])
 
 
@@ -865,7 +875,7 @@ def test_the_command_writes_a_record_and_says_so(
     record = read_record(path)
     assert record.quick
     assert record.command == (
-        "python -m kvledger.attention.measure --quick --device cpu --peers sdpa,gather_sdpa"
+        "python -m kvledger.measure.measuring --quick --device cpu --peers sdpa,gather_sdpa"
     )
     assert measure.main([*ARGUMENTS, "--out", str(path)]) == 2
     assert "is there already; accepted" in capsys.readouterr().err
@@ -987,9 +997,9 @@ def test_the_command_runs_from_a_plain_checkout(tmp_path: Path) -> None:
     )
     code = textwrap.dedent(f"""
         import sys
-        import kvledger.attention.measure as measure
-        from kvledger.attention.cases import LLAMA_3_1_8B, fixed_case
-        from kvledger.attention.plan import Sweep
+        import kvledger.measure.measuring as measure
+        from kvledger.measure.cases import LLAMA_3_1_8B, fixed_case
+        from kvledger.measure.plan import Sweep
 
         case = fixed_case(LLAMA_3_1_8B, 2, 256, "float32")
         measure.cpu_sweeps = lambda *a, **k: [Sweep(case, (16, 1), ("random", "in_order"))]
@@ -1028,7 +1038,7 @@ def test_the_command_runs_from_a_plain_checkout(tmp_path: Path) -> None:
 
 def test_the_module_is_a_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "kvledger.attention.measure", "--page-sizes", "5"],
+        [sys.executable, "-m", "kvledger.measure.measuring", "--page-sizes", "5"],
         capture_output=True,
         text=True,
         check=False,

@@ -17,14 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kvledger.attention.peers import PEERS, Peer, RefusedError, Step, flash, flex, tables
-from kvledger.attention.peers import cudnn as cudnn_peer
-from kvledger.attention.peers.base import LibraryPeer, Tensors
-from kvledger.attention.peers.case import Asked
-from kvledger.attention.peers.pallas import PallasPaged, cut, whole_blocks
-from kvledger.attention.peers.reasons import cannot_import
-from kvledger.attention.reference import paged_decode_reference
-from kvledger.errors import LedgerError
+from kvledger.core.errors import LedgerError
+from kvledger.measure.peers import (
+    PEERS,
+    Peer,
+    RefusedError,
+    Step,
+    flash,
+    flex,
+)
+from kvledger.measure.peers import cudnn as cudnn_peer
+from kvledger.measure.peers import (
+    device_tables as tables,
+)
+from kvledger.measure.peers.pallas import PallasPaged, cut, whole_blocks
+from kvledger.measure.peers.peer import LibraryPeer, Tensors
+from kvledger.measure.peers.peer_case import Asked
+from kvledger.measure.peers.refusal_reasons import cannot_import
+from kvledger.measure.reference import paged_decode_reference
 
 BY_NAME = {peer.name: peer for peer in PEERS}
 #: float32 sums in any order; for 16-bit types some roundings of the weights and the output.
@@ -729,7 +739,7 @@ def test_the_memory_that_is_announced_is_the_memory_that_is_taken() -> None:
 
 def test_asking_for_the_peers_imports_no_library() -> None:
     code = (
-        "import sys; from kvledger.attention.peers import PEERS; "
+        "import sys; from kvledger.measure.peers import PEERS; "
         "print([p.absent('cpu') for p in PEERS if p.name != 'flex_paged'][1]); "
         "heavy = {'jax', 'flashinfer', 'cudnn', 'triton', 'numba', 'joblib'}; "
         "print(heavy & set(sys.modules))"

@@ -15,9 +15,9 @@ from attention_records import LLAMA3, made_case, made_record, made_trace_case, w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvledger.attention import record as records_module
-from kvledger.attention.fields import build
-from kvledger.attention.record import (
+from kvledger.core.errors import LedgerError
+from kvledger.measure import record as records_module
+from kvledger.measure.record import (
     FOLDER_VARIABLE,
     HostTiming,
     Record,
@@ -29,7 +29,7 @@ from kvledger.attention.record import (
     records_folder,
     write_record,
 )
-from kvledger.errors import LedgerError
+from kvledger.measure.record_fields import build
 
 MEASUREMENTS = Path(__file__).resolve().parent.parent / "data" / "measurements"
 
@@ -307,7 +307,7 @@ def test_reading_needs_neither_torch_nor_a_gpu() -> None:
     import sys
 
     code = (
-        "import sys, kvledger.attention.record as r; r.records(); assert 'torch' not in sys.modules"
+        "import sys, kvledger.measure.record as r; r.records(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert records_module.__doc__

@@ -30,9 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import kvledger as kv
-from kvledger import published
-from kvledger.attention.record import Absence, Record, Timing
-from kvledger.book import (
+from kvledger.chapters import (
     attention_bars,
     attention_costs,
     attention_drawings,
@@ -40,10 +38,12 @@ from kvledger.book import (
     attention_host,
     attention_others,
     attention_report,
-    figure,
+    published,
 )
-from kvledger.book.showing import figures, outputs
-from kvledger.datafiles import data_file
+from kvledger.core.datafiles import data_file
+from kvledger.measure.record import Absence, Record, Timing
+from proofbook import figure
+from proofbook.showing import figures, outputs
 
 SHARP = 1e-6
 TRACES = {"azure_conv_2023": kv.load_lengths("azure_conv_2023")}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import Book, make_fixture_book
 
-from kvledger.book import build, sphinxext
+from proofbook.build import __main__ as build
+from proofbook.pages import extension as sphinxext
 
 
 @pytest.fixture(scope="module")

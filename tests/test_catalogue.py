@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import kvledger.book
-from kvledger import LedgerError, __version__
-from kvledger.book.catalogue import (
+import proofbook
+from kvledger import __version__
+from proofbook.catalogue import (
     FILES,
     Catalogue,
     Entry,
@@ -29,9 +29,10 @@ from kvledger.book.catalogue import (
     to_json,
     write_catalogue,
 )
-from kvledger.book.contents import base_url, page_files, toc_pages
-from kvledger.book.marks import RECORD
-from kvledger.datafiles import source_digest
+from proofbook.contents import base_url, page_files, toc_pages
+from proofbook.errors import InputError
+from proofbook.marks import RECORD
+from proofbook.project import source_digest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -220,7 +221,7 @@ def test_an_id_shown_again_stands_where_it_was_first() -> None:
     ],
 )  # fmt: skip
 def test_notebooks_are_refused(pages: dict[str, Any], says: str) -> None:
-    with pytest.raises(LedgerError, match=re.escape(says)):
+    with pytest.raises(InputError, match=re.escape(says)):
         read(**pages)
 
 
@@ -254,7 +255,6 @@ def catalogues(draw: st.DrawFn) -> Catalogue:
                 digest=draw(DIGESTS),
                 caption=None if is_number else draw(WORDS),
                 alt=draw(WORDS) if what == "figure" else None,
-                made_by=tuple(draw(st.lists(WORDS, max_size=3))),
             )
         )
     entries.sort(key=lambda entry: PAGES.index(entry.page))
@@ -310,7 +310,6 @@ def broken(folder: Path, name: str, change: Any) -> Path:
         ("numbers.json", lambda c: c["numbers"][0].update(value=4), "number 1, value: 4"),
         ("numbers.json", lambda c: c["numbers"][0].update(kind="x"), "kind 'x'"),
         ("numbers.json", lambda c: c["numbers"][0].update(what="table"), "what 'table'"),
-        ("numbers.json", lambda c: c["numbers"][0].update(made_by="f"), "made_by: 'f'"),
         ("numbers.json", lambda c: c["numbers"].append(c["numbers"][0]), "a.n stands twice"),
         ("numbers.json", lambda c: c["numbers"].append(4), "number 2: 4; accepted: a JSON object"),
         ("numbers.json", lambda c: c.update(numbers={}), "numbers: {}; accepted: a list"),
@@ -319,7 +318,7 @@ def broken(folder: Path, name: str, change: Any) -> Path:
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, name: str, change: Any, says: str) -> None:
-    with pytest.raises(LedgerError) as caught:
+    with pytest.raises(InputError) as caught:
         read_catalogue(broken(tmp_path, name, change))
     assert says in str(caught.value)
 
@@ -332,11 +331,11 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, change: Any, says: 
 def test_files_that_are_no_catalogue(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(LedgerError, match=says):
+    with pytest.raises(InputError, match=says):
         read_catalogue(path)
-    with pytest.raises(LedgerError, match="a built book's folder"):
+    with pytest.raises(InputError, match="a built book's folder"):
         read_catalogue(tmp_path / "absent.json")
-    with pytest.raises(LedgerError, match=r"numbers\.json"):
+    with pytest.raises(InputError, match=r"numbers\.json"):
         read_catalogue(tmp_path)
 
 
@@ -344,17 +343,17 @@ def test_files_that_are_no_catalogue(tmp_path: Path, content: bytes, says: str) 
 
 
 def test_a_checkout_without_its_parts(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"_toc\.yml"):
+    with pytest.raises(InputError, match=r"_toc\.yml"):
         stored_catalogue(tmp_path)
     (tmp_path / "_toc.yml").write_text("root: a\nchapters: [{file: b}]")
-    with pytest.raises(LedgerError, match=r"lists 'a', but there is no a\.ipynb"):
+    with pytest.raises(InputError, match=r"lists 'a', but there is no a\.ipynb"):
         page_files(tmp_path)
     (tmp_path / "a.ipynb").write_text("{}")
     (tmp_path / "b.md").write_text("words")
-    with pytest.raises(LedgerError, match=r"a\.ipynb: no cells"):
+    with pytest.raises(InputError, match=r"a\.ipynb: no cells"):
         stored_catalogue(tmp_path)
     (tmp_path / "a.ipynb").write_text("{")
-    with pytest.raises(LedgerError, match="not a notebook"):
+    with pytest.raises(InputError, match="not a notebook"):
         stored_catalogue(tmp_path)
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": [cell("a", number_output("x.n", "4"))]}))
     found = stored_catalogue(tmp_path)
@@ -365,13 +364,13 @@ def test_a_checkout_without_its_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "format: jb-book", "root: ["])
 def test_a_table_of_contents_is_refused(text: str) -> None:
-    with pytest.raises(LedgerError, match=r"_toc\.yml"):
+    with pytest.raises(InputError, match=r"_toc\.yml"):
         toc_pages(text)
 
 
 def test_the_public_address(tmp_path: Path) -> None:
     path = tmp_path / "_config.yml"
-    with pytest.raises(LedgerError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be read"):
         base_url(tmp_path)
     for text in ("", "title: x", "html: {baseurl: ''}", "html:"):
         path.write_text(text)
@@ -380,7 +379,7 @@ def test_the_public_address(tmp_path: Path) -> None:
     assert base_url(tmp_path) == "https://book.example/"
     for text in ("html: {baseurl: 'javascript:x'}", "html: {baseurl: [1]}"):
         path.write_text(text)
-        with pytest.raises(LedgerError, match=r"html\.baseurl"):
+        with pytest.raises(InputError, match=r"html\.baseurl"):
             base_url(tmp_path)
     assert base_url(ROOT) == "" or base_url(ROOT).startswith("http")
 
@@ -394,8 +393,8 @@ def test_permalinks(book: Catalogue) -> None:
 
 def test_a_look_up_loads_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom kvledger.book.catalogue import stored_catalogue\n"
-        "from kvledger.book import citing\nfrom pathlib import Path\n"
+        "import sys\nfrom proofbook.catalogue import stored_catalogue\n"
+        "from proofbook import citing\nfrom pathlib import Path\n"
         f"assert stored_catalogue(Path({str(ROOT)!r})).entries\n"
         "print(*({'matplotlib', 'pandas', 'torch', 'nbformat', 'sphinx'} & {*sys.modules}))"
     )
@@ -404,18 +403,18 @@ def test_a_look_up_loads_nothing_heavy() -> None:
 
 
 def test_the_names_that_type_checkers_see_of_the_book_are_those_found() -> None:
-    tree = ast.parse(Path(kvledger.book.__file__).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(proofbook.__file__).read_text(encoding="utf-8"))
     (checked,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = {
         node.module: tuple(alias.name for alias in node.names)
         for node in checked.body
         if isinstance(node, ast.ImportFrom)
     }
-    assert seen.pop("kvledger.book") == ("style",)
-    assert seen == kvledger.book._HOMES
-    assert sorted(kvledger.book.__all__) == sorted([*kvledger.book._HOME_OF, "style"])
-    for name in kvledger.book.__all__:
-        assert getattr(kvledger.book, name) is not None
-        assert name in dir(kvledger.book)
+    assert seen.pop("proofbook") == ("style",)
+    assert seen == proofbook._HOMES
+    assert sorted(proofbook.__all__) == sorted([*proofbook._HOME_OF, "style"])
+    for name in proofbook.__all__:
+        assert getattr(proofbook, name) is not None
+        assert name in dir(proofbook)
     with pytest.raises(AttributeError, match="no attribute 'nmber'"):
-        getattr(kvledger.book, "nmber")  # noqa: B009
+        getattr(proofbook, "nmber")  # noqa: B009

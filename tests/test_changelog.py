@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvledger import __version__
-from kvledger.book.catalogue import read_catalogue
-from kvledger.book.changelog import heading, history, present_book
-from kvledger.book.changes import compare, markdown
-from kvledger.book.editions import Edition
-from kvledger.book.revisions import snapshot
+from proofbook.catalogue import read_catalogue
+from proofbook.catalogue.changes import compare, markdown
+from proofbook.catalogue.editions import Edition
+from proofbook.catalogue.revisions import snapshot
+from proofbook.pages.changelog import heading, history, present_book
 
 ROOT = Path(__file__).resolve().parent.parent
 

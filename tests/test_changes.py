@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from kvledger.book.catalogue import Entry
-from kvledger.book.changes import by_page, compare, in_words, markdown, rows, summary
-from kvledger.book.editions import Edition
+from proofbook.catalogue import Entry
+from proofbook.catalogue.changes import by_page, compare, in_words, markdown, rows, summary
+from proofbook.catalogue.editions import Edition
 
 # --------------------------------------------------------------------------- properties
 
@@ -142,7 +142,7 @@ def test_another_kind_source_and_page() -> None:
 
 def test_words_alone_are_no_change() -> None:
     old = figure("fig-a")
-    new = replace(old, text="Other", caption="Other.", alt="Other.", cell="other", made_by=("f",))
+    new = replace(old, text="Other", caption="Other.", alt="Other.", cell="other")
     assert compare(book(old), book(new)).changed == ()
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.errors import LedgerError
+from kvledger.core.errors import LedgerError
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 12, "total_tokens": 21}
 

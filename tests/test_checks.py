@@ -22,14 +22,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
 
-from kvledger.book import checks
-from kvledger.book.checking import commit_of, versions
-from kvledger.book.checks import Check, notebook_digest, read_checks, write_checks
-from kvledger.book.pages.checktable import chapters_table, versions_table
-from kvledger.book.pages.stamps import Checked, Item, check_line, counted
-from kvledger.book.place import chapters
-from kvledger.datafiles import source_digest
-from kvledger.errors import LedgerError
+from proofbook.build.nbval_plugin import commit_of, versions
+from proofbook.catalogue import check_records as checks
+from proofbook.catalogue.check_records import Check, notebook_digest, read_checks, write_checks
+from proofbook.errors import InputError
+from proofbook.pages.check_table import chapters_table, versions_table
+from proofbook.pages.page_stamps import Checked, Item, check_line, counted
+from proofbook.places import chapters
+from proofbook.project import source_digest
 
 PAGES = [
     path.relative_to(ROOT).with_suffix("").as_posix()
@@ -232,11 +232,11 @@ def test_a_bad_row_is_named(tmp_path: Path, field: str, value: object) -> None:
     rows["chapters/a"][field] = value
     path.write_text(json.dumps(rows), encoding="utf-8")
     expected = re.escape(f"chapters/checks.json, chapters/a, {field}: {value!r}; accepted: ")
-    with pytest.raises(LedgerError, match=expected):
+    with pytest.raises(InputError, match=expected):
         read_checks(tmp_path)
     del rows["chapters/a"][field]
     path.write_text(json.dumps(rows), encoding="utf-8")
-    with pytest.raises(LedgerError, match=rf"chapters/a: \[.*accepted: digest, .*{field}"):
+    with pytest.raises(InputError, match=rf"chapters/a: \[.*accepted: digest, .*{field}"):
         read_checks(tmp_path)
 
 
@@ -244,7 +244,7 @@ def test_a_bad_row_is_named(tmp_path: Path, field: str, value: object) -> None:
 def test_a_broken_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "chapters").mkdir()
     (tmp_path / checks.RECORD_FILE).write_text(text, encoding="utf-8")
-    with pytest.raises(LedgerError, match=r"chapters/checks\.json: "):
+    with pytest.raises(InputError, match=r"chapters/checks\.json: "):
         read_checks(tmp_path)
 
 
@@ -313,7 +313,7 @@ def check(book: Book, *arguments: str, env: dict[str, str] | None = None) -> Any
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-p", "kvledger.book.checking", "-c", os.devnull, "--rootdir", str(book.root)),
+            *("-p", "proofbook.build.nbval_plugin", "-c", os.devnull, "--rootdir", str(book.root)),
             *given,
         ],
         cwd=book.root,
@@ -394,8 +394,8 @@ def test_pages_say_when_they_were_checked(book: Book) -> None:
     )
     book.edit(
         "_config.yml",
-        "- kvledger.book.sphinxext",
-        "- kvledger.book.sphinxext\n    - kvledger.book.numberlist",
+        "- proofbook.pages.extension",
+        "- proofbook.pages.extension\n    - proofbook.pages.number_list",
     )
     done = book.build()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -447,7 +447,7 @@ def trim(cells: list[Any]) -> None:
 def test_what_nbval_leaves_out_is_compared_too(book: Book, change: Any) -> None:
     edit_output(book, "start", change)
     before = record_of(book)
-    strict = check(book, "--nbval", "-p", "no:kvledger.book.checking", "chapters/start.ipynb")
+    strict = check(book, "--nbval", "-p", "no:proofbook.build.nbval_plugin", "chapters/start.ipynb")
     assert strict.status == 0, "nbval itself has come to compare this: then say so in the docs"
     result = check(book, "--nbval", "chapters/start.ipynb")
     assert result.status == 1

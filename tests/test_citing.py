@@ -12,13 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pybtex.database import parse_string
 
-from kvledger.book.catalogue import Catalogue, Entry, stored_catalogue
-from kvledger.book.citing import RELEASE_YEAR, bibtex, escaped, permalink, plain, title
+from proofbook.catalogue import Catalogue, Entry, stored_catalogue
+from proofbook.catalogue.citations import (
+    RELEASE_YEAR,
+    bibtex,
+    escaped,
+    permalink,
+    plain,
+    title,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = Entry(
     "fig-a", "figure", "measured", "data/run.json", "chapters/a_b", "c", "Slack grows", None, None,
-    "0123456789abcdef" * 4, "Slack grows.", "A line that rises.", ("kvledger.survey.lengths",),
+    "0123456789abcdef" * 4, "Slack grows.", "A line that rises.",
 )  # fmt: skip
 BOOK = Catalogue("1.2", "f" * 64, {"fig-a": FIGURE})
 

@@ -23,16 +23,16 @@ from rawtraces import raw_folder
 
 import kvledger as kv
 from kvledger import cli
-from kvledger.book.editions import edition
 from kvledger.cli import main
 from kvledger.cli.app import COMMANDS, make_app
 from kvledger.cli.grouping import layer_groups
-from kvledger.errors import LedgerError
-from kvledger.layers import StateTensor
-from kvledger.lengths import as_lengths
-from kvledger.models import load_model
-from kvledger.traces import load_lengths, load_requests
-from kvledger.units import UNITS, bytes_text, parse_bytes
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import as_lengths
+from kvledger.core.units import UNITS, bytes_text, parse_bytes
+from kvledger.models.known import load_model
+from kvledger.models.layers import StateTensor
+from kvledger.traces.trace import load_lengths, load_requests
+from proofbook.catalogue.editions import edition
 
 ROOT = Path(__file__).resolve().parent.parent
 KVLEDGER = [sys.executable, "-m", "kvledger.cli"]

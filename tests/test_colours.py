@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from kvledger.book import style
+from kvledger.chapters import palette
+from proofbook import style
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "src" / "kvledger" / "book"
 CHAPTERS = ROOT / "chapters"
 
-COLOURS = {name: part.colour.lower() for name, part in style.PART.items() if part.colour != "none"}
+COLOURS = {
+    name: part.colour.lower() for name, part in palette.PART.items() if part.colour != "none"
+}
 PLAIN = {*map(str.lower, style.INK["light"]), style.ON_COLOUR}
 
 #: What the words and the data of a figure must hold for a meaning's colour to stand in it.

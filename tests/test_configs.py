@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.configs import known_model_types, read_config
-from kvledger.configs.families import FAMILIES, INNER_CONFIGS, REFUSED, WRAPPERS
-from kvledger.configs.reading import MOST_LAYERS
-from kvledger.datafiles import data_file
-from kvledger.layers import KINDS, LayerGroup, StateTensor
-from kvledger.models import load_model
+from kvledger.core.datafiles import data_file
+from kvledger.models.config_fields import MOST_LAYERS
+from kvledger.models.configs import known_model_types, read_config
+from kvledger.models.families import FAMILIES, INNER_CONFIGS, REFUSED, WRAPPERS
+from kvledger.models.known import load_model
+from kvledger.models.layers import KINDS, LayerGroup, StateTensor
 
 FOLDER = Path(__file__).resolve().parent / "data" / "configs"
 PUBLISHED = json.loads((FOLDER / "published.json").read_text(encoding="utf-8"))
@@ -867,7 +867,7 @@ def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
 def test_a_file_larger_than_any_config_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvledger.configs.reading._LARGEST_BYTES", 100)
+    monkeypatch.setattr("kvledger.models.config_fields._LARGEST_BYTES", 100)
     path = written(tmp_path, LLAMA)
     with pytest.raises(kv.LedgerError, match="more than 100 bytes"):
         read_config(path)

@@ -17,6 +17,8 @@ from typing import Any
 
 import matplotlib as mpl
 
+from kvledger.chapters import palette
+
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
@@ -30,8 +32,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from kvledger import LedgerError, __version__
-from kvledger.book import (
+from kvledger import __version__
+from proofbook import (
     ClaimMismatch,
     cite,
     claims_table,
@@ -44,11 +46,12 @@ from kvledger.book import (
     style,
     table,
 )
-from kvledger.book.contracts import tables_folder
-from kvledger.book.imagestamp import read_stamp
-from kvledger.book.marks import RECORD
-from kvledger.book.showing import outputs as showing
-from kvledger.book.showing.quantities import UNIT_OF_WORD, quantity
+from proofbook.contracts import tables_folder
+from proofbook.errors import InputError
+from proofbook.marks import RECORD
+from proofbook.showing import outputs as showing
+from proofbook.showing.quantities import UNIT_OF_WORD, quantity
+from proofbook.stamps import read_stamp
 
 Output = tuple[dict[str, Any], dict[str, Any]]
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,7 +162,7 @@ def test_significant_digits(value: Fraction, digits: int) -> None:
     ],
 )
 def test_format_refuses(value: object, fmt: str | None, says: str) -> None:
-    with pytest.raises(LedgerError, match=says) as caught:
+    with pytest.raises(InputError, match=says) as caught:
         format_value(value, fmt, name="paged.slack")
     assert "paged.slack" in str(caught.value)
 
@@ -192,7 +195,7 @@ def test_number_says_how_it_was_measured(outputs: list[Output]) -> None:
 
 @pytest.mark.parametrize("id", ["", "A.b", "a:b", "a b", "a..b", ".a", "4a", "a-b", 4, None])
 def test_number_ids(id: Any) -> None:
-    with pytest.raises(LedgerError, match="number id"):
+    with pytest.raises(InputError, match="number id"):
         number(id, 1)
 
 
@@ -206,14 +209,14 @@ def test_number_ids(id: Any) -> None:
     ],
 )
 def test_kinds(kind: Any, source: Any, says: str) -> None:
-    with pytest.raises(LedgerError, match=says):
+    with pytest.raises(InputError, match=says):
         number("toy.slots", 1, kind=kind, source=source)
 
 
 def test_one_id_says_one_thing(outputs: list[Output]) -> None:
     number("toy.slots", 40)
     number("toy.slots", 40)
-    with pytest.raises(LedgerError, match=r"toy\.slots: shown before as '40', now as '41'"):
+    with pytest.raises(InputError, match=r"toy\.slots: shown before as '40', now as '41'"):
         number("toy.slots", 41)
     assert len(outputs) == 2
 
@@ -272,7 +275,7 @@ def test_value_and_unit(
 def test_a_unit_is_refused(
     outputs: list[Output], id: str, value: Any, fmt: str | None, unit: Any, says: str
 ) -> None:
-    with pytest.raises(LedgerError, match=says):
+    with pytest.raises(InputError, match=says):
         number(id, value, fmt, unit=unit)
     assert not outputs
 
@@ -344,7 +347,7 @@ def test_cite(outputs: list[Output], id: str, text: str, source: str) -> None:
 
 
 def test_cite_knows_only_published_numbers() -> None:
-    with pytest.raises(LedgerError, match=r"toy\.slots: not in claims\.csv"):
+    with pytest.raises(InputError, match=r"toy\.slots: not in claims\.csv"):
         cite("toy.slots")
 
 
@@ -368,8 +371,8 @@ def test_a_malformed_table_of_claims(
 ) -> None:
     path = tmp_path / "claims.csv"
     path.write_text(text)
-    monkeypatch.setattr("kvledger.datafiles.data_file", lambda name: path)
-    with pytest.raises(LedgerError, match=f"claims.csv {says}"):
+    monkeypatch.setattr("kvledger.core.datafiles.data_file", lambda name: path)
+    with pytest.raises(InputError, match=f"claims.csv {says}"):
         read_claims()
 
 
@@ -396,18 +399,18 @@ def test_claims_table() -> None:
 
 def test_claims_table_refuses() -> None:
     recomputed, cited = everything()
-    with pytest.raises(LedgerError, match="unheard"):
+    with pytest.raises(InputError, match="unheard"):
         claims_table({**recomputed, "unheard.of": 1}, cited)
-    with pytest.raises(LedgerError, match="unheard"):
+    with pytest.raises(InputError, match="unheard"):
         claims_table(recomputed, {**cited, "unheard.of": "x"})
-    with pytest.raises(LedgerError, match="recomputed and cited"):
+    with pytest.raises(InputError, match="recomputed and cited"):
         claims_table({**recomputed, "paper.throughput_gain_low": 2}, cited)
     with pytest.raises(ClaimMismatch):
         claims_table({**recomputed, "paged.p4.allocated_slots": 41}, cited)
     left = {k: v for k, v in recomputed.items() if k != "paged.p4.allocated_slots"}
-    with pytest.raises(LedgerError, match=r"paged\.p4\.allocated_slots: neither"):
+    with pytest.raises(InputError, match=r"paged\.p4\.allocated_slots: neither"):
         claims_table(left, cited)
-    with pytest.raises(LedgerError, match="article's own"):
+    with pytest.raises(InputError, match="article's own"):
         claims_table(left, {**cited, "paged.p4.allocated_slots": "no"})
 
 
@@ -490,7 +493,7 @@ def test_table_saves_exact_values(outputs: list[Output], tmp_path: Path) -> None
 
 
 def test_a_refused_table_saves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="finite"):
+    with pytest.raises(InputError, match="finite"):
         table(
             "tab-a",
             pd.DataFrame({"a": [math.inf]}),
@@ -535,7 +538,7 @@ def test_a_named_index_becomes_the_row_headers(outputs: list[Output]) -> None:
 )
 def test_table_refuses(frame: Any, more: dict[str, Any], says: str) -> None:
     given = {"id": "tab-slack", "caption": CAPTION, **more}
-    with pytest.raises(LedgerError, match=says):
+    with pytest.raises(InputError, match=says):
         table(given.pop("id"), frame, **given)
 
 
@@ -548,10 +551,10 @@ DATA = pd.DataFrame({"policy": ["pages", "reserved"], "slots": [40, 96], "share"
 def draw() -> Figure:
     fig, ax = style.canvas(2.4)
     for row, (slots, part) in enumerate(zip(DATA["slots"], ("used", "reserved"), strict=True)):
-        ax.barh(row, slots, **style.part_style(part))
+        ax.barh(row, slots, **palette.part_style(part))
     ax.text(5, 0, "forty", color=style.ON_COLOUR)
     ax.set(xlim=(0, 150), ylim=(-0.6, 1.6), xlabel="slots", title="Pages hold less")
-    style.label(ax, 110, 1, "reserved", "reserved")
+    palette.label(ax, 110, 1, "reserved", "reserved")
     return fig
 
 
@@ -655,13 +658,13 @@ def test_the_hatch_is_drawn_in_faint(tmp_path: Path) -> None:
 
 def test_ink_colours_mean_nothing_else() -> None:
     inks = {c.lower() for mode in style.INK.values() for c in mode}
-    parts = {p.colour.lower() for p in style.PART.values()} - {"none"}
+    parts = {p.colour.lower() for p in palette.PART.values()} - {"none"}
     assert len(inks) == 6
     assert not inks & (parts | {style.ON_COLOUR})
-    assert len(parts) == len(style.PART) - 1
-    assert {t.colour for t in style.TRACE.values()} <= set(style.INK["light"])
-    assert len({t.marker for t in style.TRACE.values()}) == len(style.TRACE) == 7
-    assert len({(t.colour, str(t.linestyle)) for t in style.TRACE.values()}) == 7
+    assert len(parts) == len(palette.PART) - 1
+    assert {t.colour for t in palette.TRACE.values()} <= set(style.INK["light"])
+    assert len({t.marker for t in palette.TRACE.values()}) == len(palette.TRACE) == 7
+    assert len({(t.colour, str(t.linestyle)) for t in palette.TRACE.values()}) == 7
 
 
 def test_dark_and_light_words_are_readable() -> None:
@@ -717,7 +720,7 @@ def spoiled(what: str) -> Figure:
 def test_figure_refuses_a_drawing(
     outputs: list[Output], tmp_path: Path, what: str, says: str
 ) -> None:
-    with pytest.raises(LedgerError, match=says):
+    with pytest.raises(InputError, match=says):
         figure("fig-bars", spoiled(what), DATA, ALT)
     assert not outputs
     assert not (tmp_path / "figures").exists()
@@ -742,7 +745,7 @@ def test_figure_refuses_a_drawing(
 def test_figure_refuses(outputs: list[Output], changed: dict[str, Any], says: str) -> None:
     given = {"id": "fig-bars", "data": DATA, "alt": ALT, "kind": "computed", **changed}
     fig = changed.get("fig", draw()) if "fig" in changed else draw()
-    with pytest.raises(LedgerError, match=says):
+    with pytest.raises(InputError, match=says):
         figure(given["id"], fig, given["data"], given["alt"], kind=given["kind"])
     assert not outputs
     plt.close("all")
@@ -750,7 +753,7 @@ def test_figure_refuses(outputs: list[Output], changed: dict[str, Any], says: st
 
 def test_one_figure_id_has_one_data() -> None:
     figure("fig-bars", draw(), DATA, ALT)
-    with pytest.raises(LedgerError, match="shown before"):
+    with pytest.raises(InputError, match="shown before"):
         figure("fig-bars", draw(), DATA.assign(slots=[41, 96]), ALT)
 
 
@@ -769,10 +772,10 @@ def test_a_failed_save_leaves_nothing_half(tmp_path: Path) -> None:
 def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (figures_folder(), tables_folder()) == (tmp_path / "figures", tmp_path / "tables")
     monkeypatch.delenv("KVLEDGER_FIGURES_DIR")
-    monkeypatch.setattr("kvledger.datafiles.repository_root", lambda: tmp_path)
+    monkeypatch.setattr("proofbook.project.repository_root", lambda: tmp_path)
     assert figures_folder() == tmp_path / "_build" / "figures"
     assert tables_folder() == tmp_path / "_build" / "tables"
-    monkeypatch.setattr("kvledger.datafiles.repository_root", lambda: None)
+    monkeypatch.setattr("proofbook.project.repository_root", lambda: None)
     assert (figures_folder(), tables_folder()) == (Path("figures"), Path("tables"))
 
 
@@ -799,8 +802,8 @@ def test_spread_labels(wanted: list[float], gap: float) -> None:
 def test_end_labels_do_not_overlap() -> None:
     fig, ax = style.canvas(3.2)
     ends = []
-    for height, (name, _) in enumerate(style.TRACE.items()):
-        ax.plot([1, 2, 3], [1, 2, 3 + height / 50], **style.line_style(name))
+    for height, (name, _) in enumerate(palette.TRACE.items()):
+        ax.plot([1, 2, 3], [1, 2, 3 + height / 50], **palette.line_style(name))
         ends.append((3.0, 3 + height / 50, name))
     labels = style.end_labels(ax, ends)
     fig.draw_without_rendering()
@@ -812,9 +815,9 @@ def test_end_labels_do_not_overlap() -> None:
 
 
 def test_style_refuses() -> None:
-    with pytest.raises(LedgerError, match="part: 'slack'"):
-        style.part_style("slack")
-    with pytest.raises(LedgerError, match="trace: 'azure'"):
-        style.line_style("azure")
-    with pytest.raises(LedgerError, match="height_in"):
+    with pytest.raises(InputError, match="part: 'slack'"):
+        palette.part_style("slack")
+    with pytest.raises(InputError, match="trace: 'azure'"):
+        palette.line_style("azure")
+    with pytest.raises(InputError, match="height_in"):
         style.canvas(0)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvledger import counting
-from kvledger.counting import LengthCounter
-from kvledger.errors import LedgerError
-from kvledger.lengths import as_lengths
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import as_lengths
+from kvledger.traces.length_counter import LengthCounter
+from kvledger.traces.trace import length_counter as counting
 
 lengths = st.one_of(st.integers(1, 50), st.integers(1, 2**40), st.integers(2**20 - 2, 2**20 + 2))
 

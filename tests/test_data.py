@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from rawtraces import raw_folder
 
 import kvledger as kv
-from kvledger import derive
-from kvledger.derive import (
+from kvledger.core.errors import LedgerError
+from kvledger.traces import derivation as derive
+from kvledger.traces.derivation import (
     WINDOWS,
     blocks_table,
     common_preamble,
@@ -28,8 +29,7 @@ from kvledger.derive import (
     lengths_table,
     load_manifest,
 )
-from kvledger.errors import LedgerError
-from kvledger.traces import TRACE_NAMES, Trace, load_blocks, load_lengths, load_trace
+from kvledger.traces.trace import TRACE_NAMES, Trace, load_blocks, load_lengths, load_trace
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 ENTRIES = {entry["path"]: entry for entry in load_manifest(DATA)}

@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.answers import Line, even_c, tolerated
-from kvledger.attention.fit import page_cost
-from kvledger.attention.record import Record
-from kvledger.decision import decide, default_page_sizes
-from kvledger.engines import PRESETS, load_structures, structures_of
-from kvledger.lengths import as_lengths
-from kvledger.metadata import near_best
-from kvledger.pagecosts import TERMS, charges_of
-from kvledger.readtime import allocation_seconds, cache_shape, read_time
-from kvledger.sharing import shared_page_ids
-from kvledger.windows import neighbour_sharing
-from kvledger.workload import Workload, common_prefixes, held_lengths, workload_of
+from kvledger.accounting.metadata import near_best
+from kvledger.accounting.sharing import shared_page_ids
+from kvledger.core.lengths import as_lengths
+from kvledger.decision.answers import Line, even_c, tolerated
+from kvledger.decision.decide import decide, default_page_sizes
+from kvledger.decision.page_costs import TERMS, charges_of
+from kvledger.decision.read_time import allocation_seconds, cache_shape, read_time
+from kvledger.decision.workload import Workload, common_prefixes, held_lengths, workload_of
+from kvledger.measure.fit import page_cost
+from kvledger.measure.record import Record
+from kvledger.models.engines import PRESETS, load_structures, structures_of
+from kvledger.traces.neighbours import neighbour_sharing
 
 MODEL = kv.Model("tiny", full_layers=1, kv_heads=1, head_dim=25)  # 100 bytes a token
 LLAMA = "Llama-3.1-8B"

@@ -13,8 +13,8 @@ import pytest
 from attention_records import made_record, write_made
 
 import kvledger as kv
-from kvledger.decision import decide
-from kvledger.decision_survey import read_words
+from kvledger.decision.decide import decide
+from kvledger.decision.decision_survey import read_words
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTER = ROOT / "chapters" / "page_size_decision.ipynb"
@@ -22,8 +22,8 @@ CHAPTER = ROOT / "chapters" / "page_size_decision.ipynb"
 # Runs the code cells as they stand and keeps what they show.
 RUN = """
 import json, sys
-from kvledger.book.marks import RECORD
-from kvledger.book.showing import outputs
+from proofbook.marks import RECORD
+from proofbook.showing import outputs
 shown = {"numbers": {}, "texts": {}}
 def keep(data, metadata):
     name = metadata.get("scrapbook", {}).get("name")

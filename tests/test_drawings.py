@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import kvledger as kv
-from kvledger import survey
-from kvledger.book import drawings
-from kvledger.book.slots import HELD, contiguous_slots, paged_slots
+from kvledger.accounting import survey
+from kvledger.chapters import drawings
+from kvledger.chapters.slot_rows import HELD, contiguous_slots, paged_slots
 
 pytestmark = pytest.mark.usefixtures("no_warnings")
 

@@ -24,14 +24,13 @@ from editions import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvledger import datafiles
-from kvledger.book import revisions
-from kvledger.book.catalogue import to_json, write_catalogue
-from kvledger.book.changes import compare
-from kvledger.book.editions import edition, read_release, release_names, this_book
-from kvledger.book.revisions import digest_of_sources, revision, snapshot
-from kvledger.derive import load_manifest
-from kvledger.errors import LedgerError
+from kvledger.traces.derivation import load_manifest
+from proofbook import project as datafiles
+from proofbook.catalogue import revisions, to_json, write_catalogue
+from proofbook.catalogue.changes import compare
+from proofbook.catalogue.editions import edition, read_release, release_names, this_book
+from proofbook.catalogue.revisions import digest_of_sources, revision, snapshot
+from proofbook.errors import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 EXACT = {"value": "9", "unit": "slots"}
@@ -100,7 +99,7 @@ def test_the_digest_of_sources_is_that_of_a_checkout(tmp_path: Path) -> None:
 def test_no_text_is_taken_for_an_option_or_a_command(text: str) -> None:
     """A name of nothing is an error in one line, whatever it holds; the tags here hold none."""
     name = f"--{text}"
-    with pytest.raises(LedgerError, match="accepted: a release, a built book") as caught:
+    with pytest.raises(InputError, match="accepted: a release, a built book") as caught:
         edition(name, ROOT)
     assert "\n" not in str(caught.value)
 
@@ -116,14 +115,14 @@ def test_no_text_is_taken_for_an_option_or_a_command(text: str) -> None:
     ],
 )
 def test_what_is_no_revision(checkout: Path, name: str, message: str) -> None:
-    with pytest.raises(LedgerError, match=re.escape(message)):
+    with pytest.raises(InputError, match=re.escape(message)):
         edition(name, checkout)
 
 
 def test_a_revision_without_a_book(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     commit(tmp_path)
-    with pytest.raises(LedgerError, match=r"'HEAD': no _toc\.yml at this revision; accepted"):
+    with pytest.raises(InputError, match=r"'HEAD': no _toc\.yml at this revision; accepted"):
         revision("HEAD", tmp_path)
 
 
@@ -143,20 +142,20 @@ def test_a_revision_with_a_broken_book(
 ) -> None:
     (checkout / file).write_text(content)
     commit(checkout)
-    with pytest.raises(LedgerError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         revision("HEAD", checkout)
-    assert caught.type is LedgerError
+    assert caught.type is InputError
 
 
 def test_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(LedgerError, match=r"git cannot be asked \(.*\); accepted: a release"):
+    with pytest.raises(InputError, match=r"git cannot be asked \(.*\); accepted: a release"):
         revision("HEAD", checkout)
 
 
 def test_a_folder_that_is_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", os.fspath(tmp_path.parent))
-    with pytest.raises(LedgerError, match="no such release, folder, file or revision"):
+    with pytest.raises(InputError, match="no such release, folder, file or revision"):
         edition("HEAD", tmp_path)
 
 
@@ -214,20 +213,20 @@ def test_a_snapshot_reads_back_whole(checkout: Path, tmp_path: Path) -> None:
 def test_a_file_that_is_no_catalogue(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(content)
-    with pytest.raises(LedgerError, match=f"bad.json.*{message}"):
+    with pytest.raises(InputError, match=f"bad.json.*{message}"):
         edition(str(path))
 
 
 def test_a_folder_of_other_things(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"a folder without _toc\.yml or numbers\.json; accepted"):
+    with pytest.raises(InputError, match=r"a folder without _toc\.yml or numbers\.json; accepted"):
         edition(str(tmp_path))
 
 
 def test_nothing_and_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datafiles, "repository_root", lambda: None)
-    with pytest.raises(LedgerError, match=r"'\.': no checkout of the book here; accepted"):
+    with pytest.raises(InputError, match=r"'\.': no checkout of the book here; accepted"):
         edition(".")
-    with pytest.raises(LedgerError, match="'HEAD': no such release, folder or file; accepted"):
+    with pytest.raises(InputError, match="'HEAD': no such release, folder or file; accepted"):
         edition("HEAD")
 
 
@@ -242,10 +241,10 @@ def test_releases_are_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(datafiles, "data_folder", lambda: tmp_path)
     assert release_names() == ["0.9", "0.9.1", "0.10.0"]
     assert edition("0.9.1").name == "0.9.1"
-    with pytest.raises(LedgerError, match=r"no release 'notes'; accepted: 0\.9, 0\.9\.1, 0\.10\.0"):
+    with pytest.raises(InputError, match=r"no release 'notes'; accepted: 0\.9, 0\.9\.1, 0\.10\.0"):
         read_release("notes")
     shutil.rmtree(tmp_path / "releases")
-    with pytest.raises(LedgerError, match="accepted: none is on file"):
+    with pytest.raises(InputError, match="accepted: none is on file"):
         read_release("0.9")
 
 
@@ -255,7 +254,7 @@ def test_a_release_on_file_is_what_its_commit_shows(name: str) -> None:
     commit_named = entry["command"].split()[-2]
     try:
         made = revision(commit_named, ROOT)
-    except LedgerError:
+    except InputError:
         pytest.skip(f"the history here does not reach back to {commit_named}")
     assert snapshot(made) == (ROOT / "data" / entry["path"]).read_bytes()
     assert made.catalogue.version == name == read_release(name).catalogue.version

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.engines import (
+from kvledger.models.engines import (
     PER,
     PageSizeRule,
     Structure,

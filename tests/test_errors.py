@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 import kvledger as kv
-from kvledger.lengths import as_length_array, as_lengths
-from kvledger.metadata import closed_form_c
+from kvledger.accounting.metadata import closed_form_c
+from kvledger.core.lengths import as_length_array, as_lengths
 
 HUGE = 2**64
 GOOD = [5, 9, 17]

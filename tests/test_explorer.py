@@ -32,10 +32,8 @@ from browser.whole import CHECKS, ONCE
 from playwright.sync_api import Browser, Page
 
 import kvledger as kv
-from kvledger.book import explorer, style
-from kvledger.errors import LedgerError
-from kvledger.ledger import Ledger
-from kvledger.metadata import (
+from kvledger.accounting.ledger import Ledger
+from kvledger.accounting.metadata import (
     DEFAULT_PAGE_SIZES,
     best_page_size,
     bytes_from_slots,
@@ -44,11 +42,14 @@ from kvledger.metadata import (
     exact_cost,
     near_best,
 )
-from kvledger.models import Model
-from kvledger.paging import page_counts, paged
-from kvledger.reservation import contiguous
-from kvledger.sharing import shared
-from kvledger.traces import load_lengths, load_trace
+from kvledger.accounting.paging import page_counts, paged
+from kvledger.accounting.reservation import contiguous
+from kvledger.accounting.sharing import shared
+from kvledger.chapters import explorer, palette
+from kvledger.core.errors import LedgerError
+from kvledger.models.known import Model
+from kvledger.traces.trace import load_lengths, load_trace
+from proofbook import style
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "chapters/explorer.html"
@@ -77,7 +78,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "src" / "kvledger", root / "src" / "kvledger", ignore=skip)
     shutil.copytree(ROOT / "data", root / "data")
     made = subprocess.run(
-        [sys.executable, "-m", "kvledger.book.build", "book"],
+        [sys.executable, "-m", "proofbook.build", "book"],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root / "src")},
         capture_output=True,
@@ -1289,7 +1290,7 @@ def test_the_colours_are_those_of_the_figures() -> None:
     found = dict(re.findall(r"--kvx-([\w-]+): (#\w+)", light))
     parts = {"used": "used", "shared": "shared", "slack": "tail slack", "reserved": "reserved"}
     for name, part in {**parts, "metadata": "metadata"}.items():
-        assert found[name].lower() == style.PART[part].colour.lower()
+        assert found[name].lower() == palette.PART[part].colour.lower()
     assert found["ink"] == style.INK["light"].ink
     assert found["faint"] == style.INK["light"].faint
     assert dict(re.findall(r"--kvx-(ink|faint): (#\w+)", dark)) == {

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kvledger import figure2
-from kvledger.errors import LedgerError
-from kvledger.replaying import Paged, Replay, replay
-from kvledger.traces import Trace
+from kvledger.core.errors import LedgerError
+from kvledger.replays import figure2
+from kvledger.replays.replay import Paged, Replay, replay
+from kvledger.traces.trace import Trace
 
 POINTS = 2.0  # the bar on each share
 REQUESTS = 0.10  # the bar on the requests that Orca runs

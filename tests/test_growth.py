@@ -17,10 +17,11 @@ from matplotlib.text import Text
 from replay_models import results
 
 import kvledger as kv
-from kvledger import growth
-from kvledger.book import growth_drawings as drawings
-from kvledger.book import style
-from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, replay
+from kvledger.chapters import growth_drawings as drawings
+from kvledger.chapters import palette
+from kvledger.replays import growth
+from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, replay
+from proofbook import style
 
 pytestmark = pytest.mark.usefixtures("no_warnings")
 
@@ -305,7 +306,7 @@ def stack_tops(ax: Axes) -> dict[float, float]:
 def test_layers_are_the_parts_and_sharing_is_none_of_them() -> None:
     assert list(drawings.LAYERS) == list(growth.PARTS)
     assert "shared" not in {part for part, _, _ in drawings.LAYERS.values()}
-    assert all(part in style.PART for part, _, _ in drawings.LAYERS.values())
+    assert all(part in palette.PART for part, _, _ in drawings.LAYERS.values())
     looks = [tuple(drawings._look(name).items()) for name in drawings.LAYERS]
     assert len(set(looks)) == len(looks)
 
@@ -342,7 +343,7 @@ def test_what_is_spared_is_a_line_and_no_layer(sharing: Replay) -> None:
         np.testing.assert_array_equal(np.asarray(drawn.get_ydata()), spared)
     assert spared.max() > 0
     assert to_rgba(rim.get_color()) == to_rgba(style.INK["light"].paper)
-    colour = to_rgba(style.PART["shared"].colour)
+    colour = to_rgba(palette.PART["shared"].colour)
     assert to_rgba(line.get_color()) == colour
     assert "spared by sharing" in words(fig)
     for area in ax.collections:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.configs import read_config
-from kvledger.hybrid import GroupLayout, GroupPages
-from kvledger.layers import LayerGroup, StateTensor
+from kvledger.accounting.page_groups import GroupLayout, GroupPages
+from kvledger.models.configs import read_config
+from kvledger.models.layers import LayerGroup, StateTensor
 
 PUBLISHED = json.loads(
     (Path(__file__).resolve().parent / "data" / "configs" / "published.json").read_text(

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from kvledger import LedgerError
-from kvledger.book import imagestamp
-from kvledger.book.imagestamp import NAMESPACE, read_stamp, stamped_png, stamped_svg
+from proofbook import stamps as imagestamp
+from proofbook.errors import InputError
+from proofbook.stamps import NAMESPACE, read_stamp, stamped_png, stamped_svg
 
 STAMP = {
     "project": "kvledger",
@@ -94,13 +94,13 @@ def test_a_stamped_drawing_is_the_same_drawing() -> None:
 
 @pytest.mark.parametrize("size", [0, 7, 8, 20, 40, -1])
 def test_no_whole_png_is_refused(size: int) -> None:
-    with pytest.raises(LedgerError, match="whole PNG"):
+    with pytest.raises(InputError, match="whole PNG"):
         stamped_png(png()[:size], STAMP)
 
 
 def test_no_svg_is_refused() -> None:
     for text in ("", "<html></html>", "<svg/>"):
-        with pytest.raises(LedgerError, match="accepted: an SVG"):
+        with pytest.raises(InputError, match="accepted: an SVG"):
             stamped_svg(text, STAMP)
 
 
@@ -110,9 +110,9 @@ def test_no_svg_is_refused() -> None:
      {**STAMP, "title": "x" * 2**17}],
 )  # fmt: skip
 def test_a_stamp_is_refused(stamp: dict[str, str]) -> None:
-    with pytest.raises(LedgerError, match="stamp"):
+    with pytest.raises(InputError, match="stamp"):
         stamped_png(png(), stamp)
-    with pytest.raises(LedgerError, match="stamp"):
+    with pytest.raises(InputError, match="stamp"):
         stamped_svg(SVG, stamp)
 
 
@@ -181,7 +181,7 @@ OUTSIDE = (
 def test_a_strangers_file_is_one_clear_error(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(content)
-    with pytest.raises(LedgerError, match=says) as caught:
+    with pytest.raises(InputError, match=says) as caught:
         read_stamp(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
@@ -194,18 +194,18 @@ def test_damage_is_an_error_or_nothing(noise: bytes, at: int) -> None:
         damaged = whole[:at] + noise + whole[at + len(noise) :]
         try:
             found = read(damaged)
-        except LedgerError:
+        except InputError:
             continue
         assert found["project"] == "kvledger"
 
 
 def test_what_cannot_be_read_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LedgerError, match="no such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_stamp(tmp_path / "absent.png")
-    with pytest.raises(LedgerError, match="no such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_stamp(tmp_path)
     monkeypatch.setattr(imagestamp, "MAX_FILE_BYTES", 10)
     path = tmp_path / "large.png"
     path.write_bytes(png())
-    with pytest.raises(LedgerError, match="bytes; accepted: at most 10"):
+    with pytest.raises(InputError, match="bytes; accepted: at most 10"):
         read_stamp(path)

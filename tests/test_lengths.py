@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.lengths import (
+from kvledger.core.lengths import (
     INT64_MAX,
     as_length_array,
     as_lengths,

@@ -15,7 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.metadata import DEFAULT_PAGE_SIZES, Interval, closed_form_c, exact_cost
+from kvledger.accounting.metadata import (
+    DEFAULT_PAGE_SIZES,
+    Interval,
+    closed_form_c,
+    exact_cost,
+)
 
 ARTICLE = [5, 9, 17]
 POWERS = [1, 2, 4, 8, 16]

@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 import kvledger as kv
-from kvledger.datafiles import data_file
-from kvledger.models import DTYPE_BYTES
+from kvledger.core.datafiles import data_file
+from kvledger.models.known import DTYPE_BYTES
 
 GIB = 2**30
 

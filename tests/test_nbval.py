@@ -21,8 +21,8 @@ import nbclient
 import nbformat
 import pytest
 
-from kvledger.book import prose
-from kvledger.book.marks import RECORD
+from proofbook import prose
+from proofbook.marks import RECORD
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = sorted(p for p in (ROOT / "chapters").glob("*.ipynb") if not p.name.startswith("_"))
@@ -32,7 +32,7 @@ Place = tuple[int, int, str]
 
 SOURCES = {
     "imports": "import pandas as pd\nfrom kvledger import paged\n"
-    "from kvledger.book import figure, number, style, table",
+    "from proofbook import figure, number, style, table",
     "lengths": "lengths = [5, 9, 17]\nledger = paged(lengths, page_size=4)",
     "numbers": 'number("toy.slots", ledger.allocated_slots)\nnumber("toy.pages", ledger.pages)',
     "printed": "print(ledger.allocated_slots, 'slots')\nprint(ledger.pages, 'pages')",

@@ -51,7 +51,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_the_replay_is_the_function_whatever_was_imported_first() -> None:
-    code = "import kvledger.replaying.engine; import kvledger as kv; assert callable(kv.replay)"
+    code = "import kvledger.replays.engine; import kvledger as kv; assert callable(kv.replay)"
     assert "numba" in loaded_by(code)
 
 

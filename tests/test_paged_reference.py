@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from kvledger.attention.inputs import check_decode
-from kvledger.attention.reference import paged_decode_reference
-from kvledger.errors import LedgerError
+from kvledger.core.errors import LedgerError
+from kvledger.measure.decode_inputs import check_decode
+from kvledger.measure.reference import paged_decode_reference
 
 
 def step(**changes: Any) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pages_book import make_pages_book
 from pybtex.database import parse_string
 
-from kvledger.book import citing
-from kvledger.book.catalogue import FILES, Catalogue, Entry, read_catalogue
-from kvledger.book.pages import cards, functions, links, terms
+from proofbook.catalogue import FILES, Catalogue, Entry, read_catalogue
+from proofbook.catalogue import citations as citing
+from proofbook.pages import cards, links, terms
 
 PAGES = ("start", "slots", "numbers", "words", "api")
 
@@ -172,24 +172,6 @@ def test_the_lists_at_the_root_are_those_of_the_run(made: Book, catalogue: Catal
         assert (made.html / name).read_bytes() == (cache / name).read_bytes()
 
 
-# ---------------------------------------------------------------- what made it
-
-
-def test_what_made_it_leads_to_the_list_of_functions_and_names_file_and_line(
-    made: Book, catalogue: Catalogue
-) -> None:
-    name = "fixture_formula.allocated"
-    source = (made.root / "src" / "fixture_formula.py").read_text(encoding="utf-8").splitlines()
-    line = 1 + next(at for at, text in enumerate(source) if text.startswith("def allocated("))
-    assert name in catalogue.entries["tab-fixture"].made_by
-    assert exists(made, f"api.html#{name}")
-    assert (
-        f'<a href="api.html#{name}"><code>{name}</code></a> (src/fixture_formula.py, line {line})'
-    ) in made.page("slots").split('aria-label="Cite, fetch or trace tab-fixture"')[1]
-    card = cards_of(made.page("start"))["numbers"]["fixture.allocated"]
-    assert [name, f"api.html#{name}"] in card["made_by"]
-
-
 def _builder(root: Path, objects: dict[str, Any], **options: str) -> Any:
     return SimpleNamespace(
         name="html",
@@ -203,38 +185,6 @@ def _builder(root: Path, objects: dict[str, Any], **options: str) -> Any:
             found_docs={"chapters/start", "chapters/slots"},
             domains={},
         ),
-    )
-
-
-def test_a_function_is_found_in_the_list_of_functions_and_in_its_file(root: Path) -> None:
-    api = SimpleNamespace(docname="chapters/api", node_id="kvledger.paged")
-    found = functions.function(_builder(root, {"kvledger.paged": api}), "kvledger.paging.paged")
-    assert found.href == "api.html#kvledger.paged"
-    assert found.file == "src/kvledger/paging.py"
-    assert found.line is not None
-    line = (root / found.file).read_text(encoding="utf-8").splitlines()[found.line - 1]
-    assert line.startswith("def paged(")
-    assert found.source_href is None
-
-
-def test_a_method_is_found_too(root: Path) -> None:
-    name = "kvledger.ledger.Ledger.unused_share"
-    found = functions.definition(name, root)
-    assert found is not None
-    text = (root / found[0]).read_text(encoding="utf-8").splitlines()
-    assert any("def unused_share(" in line for line in text[found[1] - 1 : found[1] + 2])
-
-
-def test_what_is_not_ours_has_a_name_alone(root: Path) -> None:
-    for name in ("json.dumps", "kvledger.paging.nothing", "nothing.at.all"):
-        assert functions.function(_builder(root, {}), name) == (name, None, None, None, None)
-
-
-def test_a_repository_makes_source_lines_links(root: Path) -> None:
-    where = {"repository_url": "https://git.example/kv/", "repository_branch": "stable"}
-    found = functions.function(_builder(root, {}, **where), "kvledger.paging.paged")
-    assert found.source_href == (
-        f"https://git.example/kv/blob/stable/src/kvledger/paging.py#L{found.line}"
     )
 
 

@@ -22,8 +22,8 @@ from playwright.sync_api import (
     expect,
 )
 
-from kvledger.book import citing
-from kvledger.book.catalogue import Catalogue, read_catalogue
+from proofbook.catalogue import Catalogue, read_catalogue
+from proofbook.catalogue import citations as citing
 
 SIZES = {"wide": (1400, 900), "narrow": (390, 844)}
 ANSWER = '[data-number="fixture.answer"]'

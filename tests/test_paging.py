@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger import paging
-from kvledger.lengths import INT64_MAX
+from kvledger.accounting import paging
+from kvledger.core.lengths import INT64_MAX
 
 LENGTHS = st.lists(st.integers(1, 3000), min_size=1, max_size=40)
 ANY_LENGTHS = st.lists(st.integers(1, 2**52), min_size=1, max_size=12)

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.errors import LedgerError
-from kvledger.formats import parquet
+from kvledger.core.errors import LedgerError
+from kvledger.traces.formats import parquet
 
 
 @pytest.fixture

@@ -21,12 +21,18 @@ from bs4 import BeautifulSoup, Tag
 from conftest import ROOT, Book, make_fixture_book
 from playwright.sync_api import sync_playwright
 
-from kvledger.book import pdf as making
-from kvledger.book import printing
-from kvledger.book.citing import RELEASE_YEAR
-from kvledger.book.onepage import LEFT_OUT, Chapter, Cover, assemble, book_plan
-from kvledger.book.printing import PDF_NAME, destinations, elements, page_numbers, print_settled
-from kvledger.errors import LedgerError
+from proofbook.build import pdf as making
+from proofbook.build import printing
+from proofbook.build.one_page import LEFT_OUT, Chapter, Cover, assemble, book_plan
+from proofbook.build.printing import (
+    destinations,
+    elements,
+    page_numbers,
+    pdf_name,
+    print_settled,
+)
+from proofbook.catalogue.citations import RELEASE_YEAR
+from proofbook.errors import InputError
 
 COVER = Cover("Book", "A. Author", "en", "1.2", "ab" * 32, "CC BY 4.0", "Never.", "2026")
 WEB = {"http", "https", "mailto"}
@@ -56,7 +62,7 @@ class Printed(NamedTuple):
 
     @property
     def file(self) -> Path:
-        return self.site / PDF_NAME
+        return self.site / pdf_name()
 
     def chapters(self) -> list[Chapter]:
         return book_plan(yaml.safe_load((self.root / "_toc.yml").read_text(encoding="utf-8")))
@@ -90,7 +96,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
     book = make_fixture_book(tmp_path_factory.mktemp("printed"))
     result = book.build()
     assert result.returncode == 0, result.stdout + result.stderr
-    assert PDF_NAME in result.stdout
+    assert pdf_name() in result.stdout
     return book
 
 
@@ -356,10 +362,10 @@ def test_drawings_are_vectors(document: pikepdf.Pdf) -> None:
 
 
 def test_offered_on_the_first_page_with_its_size(made: Book) -> None:
-    with pikepdf.open(made.html / PDF_NAME) as document:
+    with pikepdf.open(made.html / pdf_name()) as document:
         pages = len(document.pages)
-    size = (made.html / PDF_NAME).stat().st_size / 2**20
-    line = f'<a href="../{PDF_NAME}">This book as a PDF</a> ({pages} pages, {size:.1f} MiB)'
+    size = (made.html / pdf_name()).stat().st_size / 2**20
+    line = f'<a href="../{pdf_name()}">This book as a PDF</a> ({pages} pages, {size:.1f} MiB)'
     assert made.page("start").count(line) == 1
     assert "kv-pdf" not in made.page("slots")
 
@@ -374,7 +380,7 @@ def test_two_prints_of_the_same_pages_are_the_same_bytes(
         monkeypatch.setenv("TZ", zone)
         monkeypatch.setenv("LANG", locale)
         making.make_pdf(made.root, site, kept)
-        made_in.append(site / PDF_NAME)
+        made_in.append(site / pdf_name())
     assert leaves(made_in[0]) == leaves(made_in[1])
     assert made_in[0].read_bytes() == made_in[1].read_bytes()
     # Nothing changed: the next one is the kept one, and no browser starts.
@@ -410,12 +416,12 @@ def test_dates_are_those_of_the_sources(
     site = tmp_path / "html"
     shutil.copytree(made.html, site)
     making.make_pdf(made.root, site, tmp_path / "kept")
-    with pikepdf.open(site / PDF_NAME) as document:
+    with pikepdf.open(site / pdf_name()) as document:
         assert str(document.docinfo["/CreationDate"]) == "D:20000229000000+00'00'"
         assert str(document.docinfo["/ModDate"]) == "D:20000229000000+00'00'"
     # The year of the citation is the release's, whatever the date of the build.
-    assert f"({RELEASE_YEAR})." in leaves(site / PDF_NAME)[0]
-    with pikepdf.open(made.html / PDF_NAME) as document:
+    assert f"({RELEASE_YEAR})." in leaves(site / pdf_name())[0]
+    with pikepdf.open(made.html / pdf_name()) as document:
         assert document.docinfo["/CreationDate"] == "D:19800101000000+00'00'"
 
 
@@ -461,19 +467,19 @@ def test_without_chromium_there_are_pages_and_no_offer_and_later_there_is(
     monkeypatch.delenv("CHROMIUM", raising=False)
     bare = book.build()
     assert bare.returncode == 0, bare.stdout + bare.stderr
-    lines = [line for line in bare.stdout.splitlines() if PDF_NAME in line]
+    lines = [line for line in bare.stdout.splitlines() if pdf_name() in line]
     assert lines == [
-        f"no {PDF_NAME}: Chromium was not found; install it, or set CHROMIUM to its path"
+        f"no {pdf_name()}: Chromium was not found; install it, or set CHROMIUM to its path"
     ]
     assert "says little about it" in book.page("notes")
-    assert not (book.html / PDF_NAME).exists()
+    assert not (book.html / pdf_name()).exists()
     assert "kv-pdf" not in book.page("start")
     assert "nothing changed" in book.build().stdout
     monkeypatch.setenv("PATH", real)
     assert book.build().returncode == 0
-    assert (book.html / PDF_NAME).is_file()
+    assert (book.html / pdf_name()).is_file()
     assert "kv-pdf" in book.page("start")
-    assert "says little about it" in "".join(leaves(book.html / PDF_NAME)).replace("\n", " ")
+    assert "says little about it" in "".join(leaves(book.html / pdf_name())).replace("\n", " ")
 
 
 def test_a_browser_that_is_named_and_not_there_fails_the_build_and_keeps_the_pages(
@@ -567,7 +573,7 @@ def page_with(body: str) -> str:
 def test_printing_refuses_what_is_cut_off_foreign_or_missing(
     body: str, says: str, tmp_path: Path, chromium: str
 ) -> None:
-    with pytest.raises(LedgerError, match=says):
+    with pytest.raises(InputError, match=says):
         print_settled(lambda _: page_with(body), tmp_path, chromium, {})
 
 
@@ -585,7 +591,7 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
             return round(float(document.pages[0].mediabox[2]))
 
     assert [width_of_page(columns) for columns in (4, 13, 20)] == [595, 595, 842]
-    with pytest.raises(LedgerError, match="does not fit its page: <table"):
+    with pytest.raises(InputError, match="does not fit its page: <table"):
         width_of_page(40)
 
 
@@ -640,7 +646,7 @@ def test_links_to_files_of_the_site_lead_to_its_address_or_nowhere() -> None:
 
 @pytest.mark.parametrize("href", ["#nowhere", "b.html#nowhere"])
 def test_a_link_that_leads_nowhere_is_named(href: str) -> None:
-    with pytest.raises(LedgerError, match=f"a.html links to '{href}', but there is no such place"):
+    with pytest.raises(InputError, match=f"a.html links to '{href}', but there is no such place"):
         one({"a": f'<h1>A</h1><a href="{href}">x</a>', "b": "<h1>B</h1>"})
 
 
@@ -686,9 +692,9 @@ def test_a_page_left_out_keeps_its_title_and_says_why() -> None:
 
 
 def test_a_missing_page_and_a_page_without_article_are_named() -> None:
-    with pytest.raises(LedgerError, match="no page b; the table of contents lists it"):
+    with pytest.raises(InputError, match="no page b; the table of contents lists it"):
         assemble({}, [Chapter("b", 1, None)], COVER, styles=[], marks={})
-    with pytest.raises(LedgerError, match=r"b.html has no <article>"):
+    with pytest.raises(InputError, match=r"b.html has no <article>"):
         assemble({"b": "<p>x</p>"}, [Chapter("b", 1, None)], COVER, styles=[], marks={})
 
 
@@ -731,7 +737,7 @@ def test_cover_says_what_the_record_of_checks_says(
     import datetime as dt
     import json
 
-    from kvledger.book.checks import DIGESTS_FILE, Check, write_checks
+    from proofbook.catalogue.check_records import DIGESTS_FILE, Check, write_checks
 
     (tmp_path / "chapters").mkdir()
     kept = making.cache_folder(tmp_path)

@@ -12,8 +12,8 @@ from peerrecords import FOLDER, Recorded, heads, recorded
 from reference_replay import Columns, Policy, replay, watermark_pages
 
 import kvledger as kv
-from kvledger.replaying import Paged, Replay
-from kvledger.replaying import replay as compiled_replay
+from kvledger.replays.replay import Paged, Replay
+from kvledger.replays.replay import replay as compiled_replay
 
 CASES = pytest.mark.parametrize("case", recorded(), ids=repr)
 

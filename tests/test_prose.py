@@ -14,9 +14,9 @@ import nbformat
 import pytest
 import yaml
 
-from kvledger.book import prose
-from kvledger.book.claims import read_claims
-from kvledger.book.marks import RECORD
+from proofbook import prose
+from proofbook.claims import read_claims
+from proofbook.marks import RECORD
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = sorted(
@@ -56,9 +56,7 @@ def clean() -> dict[str, Any]:
     cells = [
         markdown("title", "# Three requests\n\nThey hold {glue:text}`toy.slots` slots."),
         markdown("setup-words", "## The question\n\nSee {cite}`kwon2023` and `page_size=16`."),
-        code(
-            "imports", "import kvledger as kv\nfrom kvledger.book import number, table, figure", 1
-        ),
+        code("imports", "import kvledger as kv\nfrom proofbook import number, table, figure", 1),
         code(
             "toy-numbers",
             'number("toy.slots", ledger.allocated_slots)\nnumber("toy.slack", ledger.slack)',
@@ -529,12 +527,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_files_that_are_no_chapters(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text('{"nbformat": 3, "worksheets": []}' if name == "old.ipynb" else "{")
-    with pytest.raises(prose.LedgerError, match=name.replace(".", r"\.")):
+    with pytest.raises(prose.InputError, match=name.replace(".", r"\.")):
         prose.check_file(path)
 
 
 def test_contracts_need_no_sphinx() -> None:
-    command = "import sys, kvledger.book; sys.exit('sphinx' in sys.modules)"
+    command = "import sys, proofbook; sys.exit('sphinx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
 
 

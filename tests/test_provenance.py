@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from kvledger import provenance
-from kvledger.datafiles import data_file, data_folder
+from kvledger.chapters import provenance
+from kvledger.core.datafiles import data_file, data_folder
 
 
 def test_every_derived_table_is_listed_with_its_digest() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvledger import published
-from kvledger.datafiles import data_file
-from kvledger.errors import LedgerError
+from kvledger.chapters import published
+from kvledger.core.datafiles import data_file
+from kvledger.core.errors import LedgerError
 
 
 def test_the_paper_is_reproduced_where_sizes_decide() -> None:

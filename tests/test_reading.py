@@ -22,9 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.errors import LedgerError
-from kvledger.formats import json_lines, reading
-from kvledger.formats.reading import Source
+from kvledger.core.errors import LedgerError
+from kvledger.traces.formats import json_lines
+from kvledger.traces.formats import streams as reading
+from kvledger.traces.formats.streams import Source
 
 TOKENS = "prompt_tokens,output_tokens\n5,1\n9,0\n"
 
@@ -389,7 +390,7 @@ def test_counting_lengths_takes_no_more_memory_for_more_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, rows: int
 ) -> None:
     monkeypatch.setattr(reading, "_BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr("kvledger.formats.requests._BATCH", 1 << 10)
+    monkeypatch.setattr("kvledger.traces.formats.request_records._BATCH", 1 << 10)
     peaks = []
     for factor in (1, 1, 4):  # the first imports, and compiles
         long_file(tmp_path / "t", kind, factor * rows)
@@ -515,7 +516,7 @@ def test_progress_shows_a_hostile_name_escaped(write: Any, monkeypatch: pytest.M
 @pytest.mark.parametrize("content", [TOKENS, "[5, 9]", '{"usage": null}\n{"error": 1}', "5\n9\n"])
 def test_a_small_trace_is_read_without_what_large_ones_need(write: Any, content: str) -> None:
     code = (
-        "import sys\nfrom kvledger.traces import load_lengths\n"
+        "import sys\nfrom kvledger.traces.trace import load_lengths\n"
         "try:\n    load_lengths(sys.argv[1])\nexcept ValueError:\n    pass\n"
         "print(*{'pandas', 'pyarrow', 'numba', 'tqdm', 'ijson'} & set(sys.modules))"
     )

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from redraw import difference, draw, drawing_of, figures_of, read_csv
 
-from kvledger.book import figure
+from proofbook import figure
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = {

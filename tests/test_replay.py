@@ -23,7 +23,8 @@ from replay_models import (
 )
 
 import kvledger as kv
-from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, Saturated, engine, replay
+from kvledger.replays import engine
+from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
 
 LEVELS = engine.COLUMNS[: engine.COLUMNS.index("admitted")]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reference_replay import NEVER, Policy, replay, watermark_pages
 
 import kvledger as kv
-from kvledger.replaying import Paged
-from kvledger.replaying import replay as compiled_replay
+from kvledger.replays.replay import Paged
+from kvledger.replays.replay import replay as compiled_replay
 
 
 @st.composite

@@ -37,18 +37,36 @@ from browser.driver import FLAGS, find_chromium
 from playwright.sync_api import sync_playwright
 
 import kvledger as kv
-from kvledger.book.showing import outputs
-from kvledger.book.showing.frames import csv_bytes
-from kvledger.errors import LedgerError
-from kvledger.lengths import as_lengths
-from kvledger.models import load_model
-from kvledger.report import Settings, deciding, findings, making, tables, write_report
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import as_lengths
+from kvledger.models.known import load_model
+from kvledger.report import (
+    Settings,
+    findings,
+    write_report,
+)
+from kvledger.report import (
+    report_decision as deciding,
+)
+from kvledger.report import (
+    report_tables as tables,
+)
+from kvledger.report import (
+    write as making,
+)
 from kvledger.report.deployment import Deployment, first_arrivals, read_deployment
-from kvledger.report.folder import CONTENTS_FILE, check_target, whole_folder
-from kvledger.report.replays import grow
-from kvledger.report.running import TEMPLATE, cleaned, template_file
-from kvledger.report.settings import FOLDER_VARIABLE, SETTINGS_FILE, open_deployment, read_settings
-from kvledger.traces import LengthMarginals
+from kvledger.report.report_folder import CONTENTS_FILE, check_target, whole_folder
+from kvledger.report.report_replays import grow
+from kvledger.report.report_settings import (
+    FOLDER_VARIABLE,
+    SETTINGS_FILE,
+    open_deployment,
+    read_settings,
+)
+from kvledger.report.template_run import TEMPLATE, cleaned, template_file
+from kvledger.traces.trace import LengthMarginals
+from proofbook.showing import outputs
+from proofbook.showing.frames import csv_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 KVLEDGER = [sys.executable, "-m", "kvledger.cli"]
@@ -532,7 +550,7 @@ def test_a_full_disk_while_the_page_is_written(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("kvledger.report.running.run_template", full)
+    monkeypatch.setattr("kvledger.report.template_run.run_template", full)
     settings = Settings("azure_code_2023", "Llama-3.1-8B", "1GiB")
     with pytest.raises(LedgerError, match=r"out: the report cannot be written \(No space left"):
         write_report(settings, tmp_path / "out")
@@ -595,7 +613,7 @@ def test_a_kernel_that_dies_is_one_line(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nbconvert.exporters", None)
-    monkeypatch.delitem(sys.modules, "kvledger.report.page", raising=False)
+    monkeypatch.delitem(sys.modules, "kvledger.report.report_page", raising=False)
     settings = Settings("azure_code_2023", "Llama-3.1-8B", "1GiB")
     with pytest.raises(LedgerError, match=r"nbconvert.* is not installed; accepted: pip install"):
         write_report(settings, tmp_path / "out")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rawtraces import raw_folder
 
 import kvledger as kv
-from kvledger import traces as traces_module
-from kvledger.derive import requests_table
+from kvledger.traces import trace as traces_module
+from kvledger.traces.derivation import requests_table
 
 BLOCK = traces_module.MOONCAKE_BLOCK
 

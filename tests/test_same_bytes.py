@@ -20,9 +20,10 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from samebytes import ALL_AT_ONCE, CLOCK, EACH, FIRST, LISTING, PLAIN_C, Condition
 
-from kvledger.book import figure, style
-from kvledger.book.place import INPUTS
-from kvledger.book.showing import outputs
+from kvledger.chapters import palette
+from proofbook import figure, style
+from proofbook.places import INPUTS
+from proofbook.showing import outputs
 
 
 def built(root: Path, condition: Condition, log: Path) -> dict[str, bytes]:
@@ -159,7 +160,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], 
             style.apply()
             fig, panels = plt.subplots(3, 1, layout="constrained", figsize=(8, 6))
             for axes in panels:
-                axes.plot(data["x"], data["y"], color=style.PART["used"].colour)
+                axes.plot(data["x"], data["y"], color=palette.PART["used"].colour)
             alt = "Three lines in three panels, each falling and then rising."
             figure("fig-noise", fig, data=data, alt=alt)
         return samebytes.tree(folder)

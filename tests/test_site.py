@@ -28,18 +28,18 @@ from PIL import Image
 from site_book import BASE, built, made_public, make_site_book
 
 import kvledger as kv
-from kvledger.book.archive import archive
-from kvledger.book.catalogue import (
+from proofbook.catalogue import (
     Catalogue,
     entry_json,
     read_catalogue,
     stored_catalogue,
     write_catalogue,
 )
-from kvledger.book.gallery import FIGURE_LINKS, TABLE_LINKS, listed_files
-from kvledger.book.links import external_links, links_of
-from kvledger.book.trimming import trim
-from kvledger.errors import LedgerError
+from proofbook.errors import InputError
+from proofbook.pages.archive import archive
+from proofbook.pages.gallery import FIGURE_LINKS, TABLE_LINKS, listed_files
+from proofbook.pages.link_list import external_links, links_of
+from proofbook.pages.trimming import trim
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_the_archive_holds_what_the_page_offers(nowhere: Book, catalogue: Catalo
 def test_a_file_that_is_not_there_is_named(catalogue: Catalogue, nowhere: Book) -> None:
     figures, tables = nowhere.html / "figures", nowhere.html / "tables"
     assert len(listed_files(catalogue, figures, tables)) == len(FIGURE_LINKS) + len(TABLE_LINKS)
-    with pytest.raises(LedgerError, match=r"tab-fixture, shown on chapters/slots: no tab-fixture"):
+    with pytest.raises(InputError, match=r"tab-fixture, shown on chapters/slots: no tab-fixture"):
         listed_files(catalogue, figures, figures)
 
 

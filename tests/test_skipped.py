@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import kvledger as kv
-from kvledger.errors import LedgerError
-from kvledger.lengths import as_lengths
-from kvledger.skipped import Skipped, Tally
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import as_lengths
+from kvledger.traces.skipped import Skipped, Tally
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from kvledger.book import style
-from kvledger.book.slimming import STEPS, slim_svg
-from kvledger.book.thumbnails import WIDTH_PX, palette_of, thumbnail
+from kvledger.chapters import palette
+from proofbook import style
+from proofbook.pages.thumbnails import WIDTH_PX, palette_of, thumbnail
+from proofbook.slimming import STEPS, slim_svg
 
 
 def drawn() -> str:
@@ -24,15 +25,15 @@ def drawn() -> str:
     fig, (left, right) = style.canvas(3.0, ncols=2)
     rng = np.random.default_rng(7)
     left.step(np.arange(3000), rng.integers(0, 40, 3000), color=style.INK["light"].ink)
-    left.fill_between(np.arange(3000), rng.random(3000) * 9, color=style.PART["used"].colour)
+    left.fill_between(np.arange(3000), rng.random(3000) * 9, color=palette.PART["used"].colour)
     left.set_title("Steps: a 100%")
-    right.plot([1, 2, 3], [0.123456, 2.3456789, 1.5], **style.line_style("bwb_v2"))
+    right.plot([1, 2, 3], [0.123456, 2.3456789, 1.5], **palette.line_style("bwb_v2"))
     for at, (part, hatch) in enumerate(
         [("reserved", None), ("reserved", "...."), ("external", "")]
     ):
-        look = style.part_style(part) | ({"hatch": hatch} if hatch else {})
+        look = palette.part_style(part) | ({"hatch": hatch} if hatch else {})
         right.bar(at + 4, 2.7, **look)
-    right.bar(8, 0.02, **style.part_style("tail slack"))
+    right.bar(8, 0.02, **palette.part_style("tail slack"))
     stream = io.StringIO()
     with np.errstate(all="ignore"):
         fig.savefig(stream, format="svg", metadata={"Date": None})
@@ -165,7 +166,7 @@ def test_a_thumbnail_keeps_every_meaning(svg: str) -> None:
         assert picture.width == WIDTH_PX
         colours = set(picture.convert("RGB").get_flattened_data())
     assert colours <= set(palette_of(svg))
-    slack = style.PART["tail slack"].colour
+    slack = palette.PART["tail slack"].colour
     small = f'<rect x="40" y="40" width="3" height="3" fill="{slack}"/></svg>'
     with Image.open(io.BytesIO(thumbnail(svg.replace("</svg>", small)))) as picture:
         wanted = tuple(int(slack[i : i + 2], 16) for i in (1, 3, 5))

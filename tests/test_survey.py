@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger import survey
-from kvledger.lengths import as_lengths
+from kvledger.accounting import survey
+from kvledger.core.lengths import as_lengths
 
 requests = st.lists(
     st.tuples(st.integers(1, 300), st.integers(0, 300)), min_size=1, max_size=30

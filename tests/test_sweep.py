@@ -27,11 +27,11 @@ from joblib.externals.loky import get_reusable_executor
 
 from kvledger import LedgerError, Trace
 from kvledger.cli import main
-from kvledger.replaying import Arrivals, Contiguous, Paged, Saturated, replay
-from kvledger.replaying.sweep import sweep
+from kvledger.replays.replay import Arrivals, Contiguous, Paged, Saturated, replay
+from kvledger.replays.sweep import sweep
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULE = importlib.import_module("kvledger.replaying.sweep")
+MODULE = importlib.import_module("kvledger.replays.sweep")
 
 THREE = Trace([5, 9, 17], [4, 4, 4])
 POLICIES = (
@@ -685,14 +685,14 @@ def python(code: str, **environment: str) -> str:
 
 
 def test_compiled_code_is_kept_where_the_environment_says(tmp_path: Path) -> None:
-    code = "from kvledger.replaying import engine; print(engine.run.stats.cache_path)"
+    code = "from kvledger.replays.replay import engine; print(engine.run.stats.cache_path)"
     assert python(code, NUMBA_CACHE_DIR=str(tmp_path)).startswith(str(tmp_path))
 
 
 def test_compiled_code_is_found_by_the_next_process() -> None:
     code = (
         "from kvledger import Trace\n"
-        "from kvledger.replaying import Paged, engine, replay\n"
+        "from kvledger.replays.replay import Paged, engine, replay\n"
         "replay(Trace([5], [4]), Paged(4), capacity_slots=64)\n"
         "print(sum(engine.run.stats.cache_hits.values()), len(engine.run.stats.cache_misses))\n"
     )

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger import survey
-from kvledger.attention.record import latest_record
-from kvledger.book import attention_costs, attention_titles, replay_titles, style, titles
-from kvledger.book.slots import contiguous_slots, paged_slots
+from kvledger.accounting import survey
+from kvledger.chapters import attention_costs, attention_titles, replay_titles, titles
+from kvledger.chapters.slot_rows import contiguous_slots, paged_slots
+from kvledger.measure.record import latest_record
+from proofbook import style
 
 CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("[!_]*.ipynb"))

@@ -21,14 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.book.catalogue import Catalogue, stored_catalogue, write_catalogue
-from kvledger.book.differing import differing_cells
-from kvledger.book.imagestamp import read_stamp, stamped_png, stamped_svg
-from kvledger.book.remaking import remake
-from kvledger.book.revisions import snapshot
-from kvledger.book.tracing import agree, data_changes, trace
 from kvledger.cli import main
-from kvledger.errors import LedgerError
+from kvledger.core.errors import LedgerError
+from proofbook.build.remaking import remake
+from proofbook.build.source_differences import differing_cells
+from proofbook.build.tracing import agree, data_changes, trace
+from proofbook.catalogue import Catalogue, stored_catalogue, write_catalogue
+from proofbook.catalogue.revisions import snapshot
+from proofbook.stamps import read_stamp, stamped_png, stamped_svg
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent), "COLUMNS": "200"}
 PLAIN_SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="4pt" height="4pt"><g/></svg>'
@@ -90,16 +90,15 @@ def test_a_picture_whatever_it_is_called(
 ) -> None:
     write = write_svg if name.endswith("svg") else write_png
     path = write(tmp_path / name, data_digest=sha256(OLD))
-    folder = write_book(tmp_path / "html", figure("fig-a", OLD, made_by=("kvledger.book.draw",)))
+    folder = write_book(tmp_path / "html", figure("fig-a", OLD))
     found = answer(["figure", str(path), "--book", folder], capsys)
     assert found["stamp"] == stamp()
     assert (found["current"], found["same_sources"]) == (True, True)
-    assert found["entry"]["made_by"] == ["kvledger.book.draw"]
     assert main(["figure", str(path), "--book", folder]) == 0
     out = capsys.readouterr().out
     assert "Current: the same data, made with the same code." in out
     for part in ("Pages hold less", "kvledger 0.1.0", "chapters/first.html#fig-a", "draw",
-                 "kvledger.book.draw", sha256(OLD), "5" * 64, "CC BY 4.0", "computed"):  # fmt: skip
+                 "proofbook.draw", sha256(OLD), "5" * 64, "CC BY 4.0", "computed"):  # fmt: skip
         assert part in out
 
 
@@ -139,7 +138,7 @@ def test_a_picture_of_a_release_says_what_else_changed_on_its_page(
     old = book(figure("fig-a", OLD), number("a.b", "9"), number("a.c", "9", page="chapters/other"))
     (tmp_path / "releases").mkdir()
     (tmp_path / "releases" / "0.1.0.json").write_bytes(snapshot(old))
-    monkeypatch.setattr("kvledger.datafiles.data_folder", lambda: tmp_path)
+    monkeypatch.setattr("kvledger.core.datafiles.data_folder", lambda: tmp_path)
     path = write_svg(tmp_path / "a.svg")
     new = [figure("fig-a", NEW), number("a.b", "10"), number("a.c", "8", page="chapters/other")]
     folder = write_book(tmp_path / "html", *new)
@@ -318,14 +317,14 @@ def test_data_of_another_digest_are_not_compared(tmp_path: Path) -> None:
 
 IMPORTS = """
 import pandas as pd
-from kvledger.book import figure, number, table
-from kvledger.book import style
+from proofbook import figure, number, table
+from proofbook import style
 style.apply()
 """
 DRAW = """
 frame = pd.DataFrame({"page_size": [1, 16], "share": [0, VALUE]})
 fig, axes = style.canvas(3.0); axes.set_title("Pages hold less")
-axes.plot(frame["page_size"], frame["share"], color=style.PART["tail slack"].colour)
+axes.plot(frame["page_size"], frame["share"], color=palette.PART["tail slack"].colour)
 figure("fig-a", fig, data=frame, alt="A line that rises from nothing at one slot to a share at 16.")
 """
 TABLE = 'table("tab-a", frame, caption="The share of slack by page size.")'

@@ -14,10 +14,11 @@ import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvledger.attention import triton_decode
-from kvledger.attention.inputs import FP8, DecodeShape
-from kvledger.attention.reference import paged_decode_reference
-from kvledger.attention.triton_decode import (
+from kvledger.core.errors import LedgerError
+from kvledger.measure import triton_decode
+from kvledger.measure.decode_inputs import FP8, DecodeShape
+from kvledger.measure.reference import paged_decode_reference
+from kvledger.measure.triton_decode import (
     MOST_HEAD_DIM,
     Tiles,
     attend_constants,
@@ -26,7 +27,6 @@ from kvledger.attention.triton_decode import (
     paged_decode,
     plan_decode,
 )
-from kvledger.errors import LedgerError
 
 #: ‖out − reference‖ / ‖reference of |V|‖ that rounding to each type explains.
 MOST_ERROR = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}

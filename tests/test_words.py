@@ -11,7 +11,7 @@ import pytest
 from pybtex.database import parse_file
 
 import kvledger as kv
-from kvledger.book.prose import ACCOUNTING
+from proofbook.prose import ACCOUNTING
 
 CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
 NOTEBOOKS = sorted(CHAPTERS.glob("[!_]*.ipynb"))

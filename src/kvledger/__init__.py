@@ -11,21 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # The names again, for type checkers and editors; a test compares the two lists.
-    from kvledger.configs import read_config
-    from kvledger.decision import Decision, decide
-    from kvledger.engines import kernels_accepting
-    from kvledger.errors import LedgerError
-    from kvledger.hybrid import (
-        GroupLayout,
-        GroupPages,
-        hybrid_pages,
-        separate_layout,
-        unified_layout,
-    )
-    from kvledger.layers import LayerGroup
-    from kvledger.ledger import Ledger
-    from kvledger.lengths import LengthTable
-    from kvledger.metadata import (
+    from kvledger.accounting.ledger import Ledger
+    from kvledger.accounting.metadata import (
         best_page_size,
         bytes_from_slots,
         c_for_page_size,
@@ -36,8 +23,14 @@ if TYPE_CHECKING:
         near_best,
         slots_from_bytes,
     )
-    from kvledger.models import kv_bytes_per_token, load_models
-    from kvledger.paging import (
+    from kvledger.accounting.page_groups import (
+        GroupLayout,
+        GroupPages,
+        hybrid_pages,
+        separate_layout,
+        unified_layout,
+    )
+    from kvledger.accounting.paging import (
         expected_tail_slack,
         growth_tail_slack,
         mean_tail_slack,
@@ -46,11 +39,8 @@ if TYPE_CHECKING:
         paged_sweep,
         tail_slack_distribution,
     )
-    from kvledger.replaying import Arrivals, Contiguous, Paged, Replay, Saturated, replay
-    from kvledger.replaying.sweep import sweep
-    from kvledger.reservation import contiguous, next_power_of_two
-    from kvledger.shapes import Model
-    from kvledger.sharing import (
+    from kvledger.accounting.reservation import contiguous, next_power_of_two
+    from kvledger.accounting.sharing import (
         Image,
         PageContext,
         shared,
@@ -58,7 +48,18 @@ if TYPE_CHECKING:
         shared_pages,
         spared_slots,
     )
-    from kvledger.traces import (
+    from kvledger.core.errors import LedgerError
+    from kvledger.core.lengths import LengthTable
+    from kvledger.decision.decide import Decision, decide
+    from kvledger.models.configs import read_config
+    from kvledger.models.engines import kernels_accepting
+    from kvledger.models.known import kv_bytes_per_token, load_models
+    from kvledger.models.layers import LayerGroup
+    from kvledger.models.shapes import Model
+    from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
+    from kvledger.replays.sweep import sweep
+    from kvledger.traces.neighbours import NeighbourSharing, neighbour_sharing
+    from kvledger.traces.trace import (
         TRACE_NAMES,
         LengthMarginals,
         Trace,
@@ -67,24 +68,23 @@ if TYPE_CHECKING:
         load_requests,
         load_trace,
     )
-    from kvledger.windows import NeighbourSharing, neighbour_sharing
 
 _HOMES: dict[str, tuple[str, ...]] = {
-    "kvledger.configs": ("read_config",),
-    "kvledger.decision": ("Decision", "decide"),
-    "kvledger.engines": ("kernels_accepting",),
-    "kvledger.errors": ("LedgerError",),
-    "kvledger.hybrid": (
+    "kvledger.models.configs": ("read_config",),
+    "kvledger.decision.decide": ("Decision", "decide"),
+    "kvledger.models.engines": ("kernels_accepting",),
+    "kvledger.core.errors": ("LedgerError",),
+    "kvledger.accounting.page_groups": (
         "GroupLayout",
         "GroupPages",
         "hybrid_pages",
         "separate_layout",
         "unified_layout",
     ),
-    "kvledger.layers": ("LayerGroup",),
-    "kvledger.ledger": ("Ledger",),
-    "kvledger.lengths": ("LengthTable",),
-    "kvledger.metadata": (
+    "kvledger.models.layers": ("LayerGroup",),
+    "kvledger.accounting.ledger": ("Ledger",),
+    "kvledger.core.lengths": ("LengthTable",),
+    "kvledger.accounting.metadata": (
         "best_page_size",
         "bytes_from_slots",
         "c_for_page_size",
@@ -95,8 +95,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "near_best",
         "slots_from_bytes",
     ),
-    "kvledger.models": ("kv_bytes_per_token", "load_models"),
-    "kvledger.paging": (
+    "kvledger.models.known": ("kv_bytes_per_token", "load_models"),
+    "kvledger.accounting.paging": (
         "expected_tail_slack",
         "growth_tail_slack",
         "mean_tail_slack",
@@ -105,11 +105,11 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "paged_sweep",
         "tail_slack_distribution",
     ),
-    "kvledger.replaying": ("Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"),
-    "kvledger.replaying.sweep": ("sweep",),
-    "kvledger.reservation": ("contiguous", "next_power_of_two"),
-    "kvledger.shapes": ("Model",),
-    "kvledger.sharing": (
+    "kvledger.replays.replay": ("Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"),
+    "kvledger.replays.sweep": ("sweep",),
+    "kvledger.accounting.reservation": ("contiguous", "next_power_of_two"),
+    "kvledger.models.shapes": ("Model",),
+    "kvledger.accounting.sharing": (
         "Image",
         "PageContext",
         "shared",
@@ -117,7 +117,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "shared_pages",
         "spared_slots",
     ),
-    "kvledger.traces": (
+    "kvledger.traces.trace": (
         "TRACE_NAMES",
         "LengthMarginals",
         "Trace",
@@ -126,7 +126,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "load_requests",
         "load_trace",
     ),
-    "kvledger.windows": ("NeighbourSharing", "neighbour_sharing"),
+    "kvledger.traces.neighbours": ("NeighbourSharing", "neighbour_sharing"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -16,9 +16,9 @@ from pybtex.database import parse_string
 from browser.driver import ROOT, Visit, pages_of_the_book, visiting
 from browser.whole import has_id
 from kvledger import __version__
-from kvledger.book import citing
-from kvledger.book.catalogue import Catalogue, Entry, read_catalogue
 from kvledger.cli import main
+from proofbook.catalogue import Catalogue, Entry, read_catalogue
+from proofbook.catalogue import citations as citing
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 

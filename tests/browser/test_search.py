@@ -9,7 +9,7 @@ import pytest
 
 from browser.driver import Visit
 from browser.whole import has_id, no_console_error, no_foreign_request
-from kvledger.book.catalogue import Catalogue, read_catalogue
+from proofbook.catalogue import Catalogue, read_catalogue
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from kvledger.errors import LedgerError
-from kvledger.plaintext import printable
+from kvledger.core.errors import LedgerError
+from proofbook.plaintext import printable
 
 DONE, BROKEN, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from kvledger.choosing import choose_model
+from kvledger.accounting.ledger import Ledger
+from kvledger.accounting.metadata import best_page_size, bytes_from_slots, envelope
+from kvledger.accounting.paging import paged_sweep
+from kvledger.accounting.reservation import contiguous
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
-from kvledger.errors import LedgerError
-from kvledger.ledger import Ledger
-from kvledger.lengths import LengthTable, shown
-from kvledger.metadata import best_page_size, bytes_from_slots, envelope
-from kvledger.models import Model
-from kvledger.paging import paged_sweep
-from kvledger.reservation import contiguous
-from kvledger.skipped import Skipped
-from kvledger.units import parse_bytes
+from kvledger.core.errors import LedgerError, shown
+from kvledger.core.lengths import LengthTable
+from kvledger.core.units import parse_bytes
+from kvledger.models.choice import choose_model
+from kvledger.models.known import Model
+from kvledger.traces.skipped import Skipped
 
 if TYPE_CHECKING:
-    from kvledger.traces import LengthMarginals
+    from kvledger.traces.trace import LengthMarginals
 
 _COSTS = "0,1/4,1,4"
 _SIDES = ("total", "prompt")
@@ -169,7 +169,9 @@ def _lengths(
         )
     if lengths is not None:
         return Lengths("lengths given", "total", opt.plain_lengths(lengths), Skipped())
-    from kvledger.traces import load_lengths  # pandas: half a second that --lengths does not wait
+    from kvledger.traces.trace import (
+        load_lengths,  # pandas: half a second that --lengths does not wait
+    )
 
     found: LengthMarginals = load_lengths(str(trace), **options)
     table = found.prompt if of == "prompt" else found.total

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from kvledger.plaintext import printable
+from proofbook.plaintext import printable
 
 Json: TypeAlias = Any
 _PIPED_WIDTH = 10_000  # nothing is folded where no terminal sets a width

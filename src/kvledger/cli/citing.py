@@ -9,8 +9,7 @@ import typer
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer
 from kvledger.cli.finding import Book, complete_id, find_entry, the_book
-from kvledger.errors import LedgerError
-from kvledger.lengths import shown
+from kvledger.core.errors import LedgerError, shown
 
 _FORMATS = ("bibtex", "plain")
 
@@ -34,8 +33,8 @@ def cite(
     as_json: opt.AsJson = False,
 ) -> str:
     """Print the citation of a number, figure or table, as its page offers it."""
-    from kvledger.book.catalogue import entry_json
-    from kvledger.book.citing import bibtex, plain
+    from proofbook.catalogue import entry_json
+    from proofbook.catalogue.citations import bibtex, plain
 
     if form not in _FORMATS:
         raise LedgerError(f"--format is {shown(form)}; accepted: {' or '.join(_FORMATS)}")

@@ -9,17 +9,17 @@ import typer
 
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
-from kvledger.writing import check_file, write_whole
+from proofbook.files import check_file, write_whole
 
 if TYPE_CHECKING:
-    from kvledger.book.changes import Changes
-    from kvledger.book.editions import Edition
+    from proofbook.catalogue.changes import Changes
+    from proofbook.catalogue.editions import Edition
 
 _EDITION = "A release, a built book, a checkout (.), a catalogue's JSON, or a git revision."
 
 
 def _releases(incomplete: str) -> list[str]:
-    from kvledger.book.editions import release_names
+    from proofbook.catalogue.editions import release_names
 
     return [name for name in release_names() if name.startswith(incomplete)]
 
@@ -34,8 +34,8 @@ def diff(
     as_json: opt.AsJson = False,
 ) -> str:
     """Say which numbers, figures and tables changed, came or went, from one edition to another."""
-    from kvledger.book.changes import compare, markdown, rows, summary
-    from kvledger.book.editions import edition
+    from proofbook.catalogue.changes import compare, markdown, rows, summary
+    from proofbook.catalogue.editions import edition
 
     if out is not None:
         check_file(Path(out))
@@ -53,7 +53,7 @@ def diff(
 
 
 def _document(changes: Changes) -> dict[str, Any]:
-    from kvledger.book.catalogue import entry_json
+    from proofbook.catalogue import entry_json
 
     return {
         "command": "diff",

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvledger.choosing import choose_model
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
-from kvledger.errors import LedgerError
-from kvledger.lengths import shown
+from kvledger.core.errors import LedgerError, shown
+from kvledger.models.choice import choose_model
 
 if TYPE_CHECKING:
-    from kvledger.decision import Decision
+    from kvledger.decision.decide import Decision
 
 _PREFIXES = ("ids", "expected", "none")
 _COLUMNS = {
@@ -92,8 +91,8 @@ def decide(
     sizes = None if page_size is None else opt.page_sizes(page_size)
     share = opt.cost(tolerance, "--tolerance")
     shape = choose_model(model, dtype, opt.ranks(tensor_parallel))
-    from kvledger.attention.record import latest_record, read_record
-    from kvledger.decision import decide as weigh
+    from kvledger.decision.decide import decide as weigh
+    from kvledger.measure.record import latest_record, read_record
 
     if record is None:
         measured = latest_record("cuda")
@@ -123,7 +122,7 @@ def _table(decision: Decision) -> Table:
 
 
 def _cell(name: str, value: Any) -> str:
-    from kvledger.decisiontext import number
+    from kvledger.decision.wording import number
 
     if value is None:
         return "not measured"

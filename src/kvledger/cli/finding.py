@@ -10,11 +10,10 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from kvledger.book.catalogue import FILES, Catalogue, Entry, permalink
-from kvledger.book.editions import Edition, edition, this_book
-from kvledger.datafiles import repository_root
-from kvledger.errors import LedgerError
-from kvledger.lengths import shown
+from kvledger.core.errors import LedgerError, shown
+from proofbook.catalogue import FILES, Catalogue, Entry, permalink
+from proofbook.catalogue.editions import Edition, edition, this_book
+from proofbook.project import repository_root
 
 Book = Annotated[
     str | None,
@@ -65,7 +64,7 @@ def the_book(folder: str | None) -> Found:
 
 
 def _address(root: Path) -> str:
-    from kvledger.book.contents import base_url
+    from proofbook.contents import base_url
 
     return base_url(root)
 

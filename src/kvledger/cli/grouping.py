@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kvledger.accounting.page_groups import GroupPages, hybrid_pages, unified_layout
 from kvledger.cli.answer import Table
-from kvledger.errors import LedgerError
-from kvledger.hybrid import GroupPages, hybrid_pages, unified_layout
-from kvledger.layers import LayerGroup
-from kvledger.lengths import LengthTable
-from kvledger.models import Model
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import LengthTable
+from kvledger.models.known import Model
+from kvledger.models.layers import LayerGroup
 
 _BYTES = (
     "allocated_bytes",

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kvledger.choosing import choose_model
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
-from kvledger.models import Model, load_models
-from kvledger.units import bytes_text, parse_bytes
+from kvledger.core.units import bytes_text, parse_bytes
+from kvledger.models.choice import choose_model
+from kvledger.models.known import Model, load_models
 
 
 def models(

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvledger.errors import LedgerError
-from kvledger.lengths import LengthTable, as_lengths, shown
-from kvledger.metadata import DEFAULT_PAGE_SIZES
-from kvledger.models import Model, load_models
-from kvledger.units import parse_bytes
+from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
+from kvledger.core.errors import LedgerError, shown
+from kvledger.core.lengths import LengthTable, as_lengths
+from kvledger.core.units import parse_bytes
+from kvledger.models.known import Model, load_models
 
 if TYPE_CHECKING:
-    from kvledger.traces import LengthMarginals, Trace
+    from kvledger.traces.trace import LengthMarginals, Trace
 
 _POWERS = ",".join(map(str, DEFAULT_PAGE_SIZES))
 
@@ -223,7 +223,7 @@ def reading(read_as: str | None, unusable: str | None) -> dict[str, Any]:
 
 def read_trace(text: str, options: Mapping[str, Any]) -> Trace:
     """Read a trace's requests in order: from a file, or a committed table of requests."""
-    from kvledger.traces import TRACE_NAMES, load_requests, load_trace
+    from kvledger.traces.trace import TRACE_NAMES, load_requests, load_trace
 
     if text not in TRACE_NAMES or Path(text).exists():
         return load_trace(text, **options)
@@ -237,14 +237,14 @@ def read_trace(text: str, options: Mapping[str, Any]) -> Trace:
 
 
 def _tables(kind: str) -> list[Path]:
-    from kvledger.datafiles import data_folder
+    from kvledger.core.datafiles import data_folder
 
     return sorted((data_folder() / "traces").glob(f"*.{kind}.csv"))
 
 
 def trace_or_lengths(text: str, options: Mapping[str, Any]) -> Trace | LengthMarginals:
     """Read a trace with all that its file says; of a committed one, what is kept of it."""
-    from kvledger.traces import TRACE_NAMES, load_lengths
+    from kvledger.traces.trace import TRACE_NAMES, load_lengths
 
     kept = [path.name.split(".")[0] for path in _tables("requests")]
     if text.endswith(".lengths.csv") or (text in TRACE_NAMES and text not in kept):

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from kvledger.choosing import choose_model
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
-from kvledger.errors import LedgerError
-from kvledger.lengths import shown
-from kvledger.writing import check_file, write_whole
+from kvledger.core.errors import LedgerError, shown
+from kvledger.models.choice import choose_model
+from proofbook.files import check_file, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kvledger.replaying import Contiguous, Paged
-    from kvledger.replaying.policies import Clock
-    from kvledger.traces import Trace
+    from kvledger.replays.policies import Clock
+    from kvledger.replays.replay import Contiguous, Paged
+    from kvledger.traces.trace import Trace
 
 _WORDS = {
     "used": "tokens",
@@ -72,9 +71,9 @@ def replay(
     slots = _capacity(capacity, model, kv_memory, dtype, opt.ranks(tensor_parallel), size)
     given = None if reserve is None else _one_reserve(reserve)
     n = None if first is None else opt.count(first, "--first", "arrivals")
-    from kvledger import growth
-    from kvledger.replaying import Arrivals, Contiguous, Paged, Saturated
-    from kvledger.replaying import replay as run
+    from kvledger.replays import growth
+    from kvledger.replays.replay import Arrivals, Contiguous, Paged, Saturated
+    from kvledger.replays.replay import replay as run
 
     clock: Clock = Saturated() if step_time is None else Arrivals(*opt.step_seconds(step_time))
     policy: Paged | Contiguous = (
@@ -238,8 +237,8 @@ def sweep(
     capacities = [opt.slots(item, "a capacity") for item in opt.items(capacity)]
     if out is not None:
         check_file(Path(out))
-    from kvledger.replaying import Contiguous, Paged
-    from kvledger.replaying.sweep import sweep as run
+    from kvledger.replays.replay import Contiguous, Paged
+    from kvledger.replays.sweep import sweep as run
 
     policies: list[Paged | Contiguous] = [Paged(size, prefix_cache=prefix_cache) for size in sizes]
     policies += [Contiguous(cast(Any, each)) for each in others]

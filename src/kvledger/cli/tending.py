@@ -9,13 +9,13 @@ import typer
 
 from kvledger.cli.answer import Answer
 from kvledger.cli.app import COMMANDS
-from kvledger.errors import LedgerError
+from kvledger.core.errors import LedgerError
 
 
 def measure(context: typer.Context) -> str:
     """Measure on this machine what reading through a page table costs, and write a record."""
     # The one command that imports torch.
-    from kvledger.attention.measure import add_arguments, run_command
+    from kvledger.measure.measuring import add_arguments, run_command
 
     parser = _Parser(
         prog="kvledger measure",
@@ -51,7 +51,7 @@ def derive(
     ] = False,
 ) -> str:
     """Make the tables of data/traces from the raw traces again."""
-    from kvledger.derive import derive_tables
+    from kvledger.traces.derivation import derive_tables
 
     written = derive_tables(raw, out, update_manifest=update_manifest)
     return Answer([f"wrote {path}" for path in written], {}).text(as_json=False)

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Never
 
 import typer
 
-from kvledger.book.catalogue import Entry, entry_json, permalink
-from kvledger.book.changes import origin
-from kvledger.book.tracing import SHORT_DIGEST, Trace, agree, data_changes, trace
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
 from kvledger.cli.finding import Book, Found, complete_id, find_entry, nearest, the_book
-from kvledger.errors import LedgerError
-from kvledger.lengths import shown
+from kvledger.core.errors import LedgerError, shown
+from proofbook.build.tracing import SHORT_DIGEST, Trace, agree, data_changes, trace
+from proofbook.catalogue import Entry, entry_json, permalink
+from proofbook.catalogue.changes import origin
 
 if TYPE_CHECKING:
-    from kvledger.book.changes import Change
-    from kvledger.book.differing import DataChanges
-    from kvledger.book.remaking import Remade
+    from proofbook.build.remaking import Remade
+    from proofbook.build.source_differences import DataChanges
+    from proofbook.catalogue.changes import Change
 
 #: So many differing cells of a figure's data are shown to people.
 _CELLS_SHOWN = 8
@@ -98,13 +97,13 @@ def _stamp(what: str) -> Mapping[str, Any] | None:
         if path.suffix.lower() in _SUFFIXES:
             raise LedgerError(f"{what}: no such file; accepted: a PNG or SVG, or an id")
         return None
-    from kvledger.book.imagestamp import read_stamp
+    from proofbook.stamps import read_stamp
 
     return read_stamp(path)
 
 
 def _remade(asked: Asked, out: Path) -> Remade:
-    from kvledger.book.remaking import remake
+    from proofbook.build.remaking import remake
 
     if asked.entry is None:
         raise LedgerError(
@@ -179,7 +178,6 @@ def _facts(asked: Asked) -> list[list[str]]:
         ("made by", f"kvledger {says.get('version')}"),
         ("page", permalink(entry, found.base_url) if entry is not None else says.get("page")),
         ("cell", says.get("cell")),
-        ("functions", ", ".join(entry.made_by) if entry is not None else ""),
         ("kind", None if entry is None else origin(entry)),
         ("data", says.get("data_digest")),
         ("code and data", says.get("source_digest")),
@@ -239,8 +237,8 @@ def _data_in_words(data: DataChanges | None) -> list[str | Table]:
 
 def _changed_since(asked: Asked) -> list[Change]:
     """Return what else changed on the picture's page since its release, if its data did."""
-    from kvledger.book.changes import compare
-    from kvledger.book.editions import read_release, release_names
+    from proofbook.catalogue.changes import compare
+    from proofbook.catalogue.editions import read_release, release_names
 
     if asked.traced is None or asked.entry is None or asked.traced.same_data:
         return []
@@ -252,7 +250,7 @@ def _changed_since(asked: Asked) -> list[Change]:
 
 
 def _since_in_words(since: list[Change], asked: Asked) -> list[str | Table]:
-    from kvledger.book.changes import in_words
+    from proofbook.catalogue.changes import in_words
 
     if not since or asked.traced is None:
         return []

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kvledger.errors import LedgerError
-from kvledger.lengths import LengthTable, as_lengths, whole, whole_page_size
-from kvledger.models import Model, load_model
-from kvledger.plaintext import shown_name
-from kvledger.reservation import next_power_of_two
-from kvledger.traces import (
+from kvledger.accounting.reservation import next_power_of_two
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import LengthTable, as_lengths, whole, whole_page_size
+from kvledger.core.units import parse_bytes
+from kvledger.models.known import Model, load_model
+from kvledger.traces.trace import (
     TRACE_NAMES,
     LengthMarginals,
     Trace,
@@ -22,7 +22,7 @@ from kvledger.traces import (
     load_requests,
     load_trace,
 )
-from kvledger.units import parse_bytes
+from proofbook.plaintext import shown_name
 
 DEFAULT_FIRST = 100_000
 """Arrivals that are replayed where a trace has more: some seconds a policy."""
@@ -57,7 +57,7 @@ class Deployment:
         Most arrivals that are looked at in order.
     step_s : tuple of three float
         Assumed seconds a step, a running request and a computed prompt token, as of
-        :class:`~kvledger.replaying.Arrivals`.
+        :class:`~kvledger.Arrivals`.
     """
 
     name: str
@@ -119,13 +119,13 @@ def read_deployment(
     Parameters
     ----------
     trace : str or Path
-        What :func:`~kvledger.traces.load_lengths` reads.
+        What :func:`~kvledger.load_lengths` reads.
     model : str or Model
-        What :func:`~kvledger.models.load_model` takes.
+        What :func:`~kvledger.models.known.load_model` takes.
     kv_memory : str or int
         Bytes, or a text such as ``"60GiB"``.
     reading : mapping
-        Options of :func:`~kvledger.traces.load_trace`.
+        Options of :func:`~kvledger.load_trace`.
     **settings
         ``page_size``, ``max_running``, ``first`` and ``step_s`` of a :class:`Deployment`.
 

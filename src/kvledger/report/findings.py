@@ -10,14 +10,14 @@ from fractions import Fraction
 
 import pandas as pd
 
-from kvledger.book.formats import format_value
-from kvledger.errors import LedgerError
-from kvledger.growth import PARTS, mean_shares
-from kvledger.metadata import c_for_page_size
-from kvledger.replaying import Saturated
+from kvledger.accounting.metadata import c_for_page_size
+from kvledger.core.errors import LedgerError
+from kvledger.replays.growth import PARTS, mean_shares
+from kvledger.replays.replay import Saturated
 from kvledger.report.deployment import Deployment
-from kvledger.report.replays import Growth
-from kvledger.report.tables import sharing
+from kvledger.report.report_replays import Growth
+from kvledger.report.report_tables import sharing
+from proofbook.formats import format_value
 
 FEW_REQUESTS = 100
 """With fewer, a sum can say much about one request."""
@@ -150,13 +150,13 @@ def time_unit(growth: Growth) -> str:
 
 
 def slack_columns(slack: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of :func:`kvledger.report.tables.tail_slack` that are shown."""
+    """Return the columns of :func:`kvledger.report.report_tables.tail_slack` that are shown."""
     counts = ["page_size", "pages", "tail_slack_slots", "slack_share"]
     return slack[[*counts, "mean_slots", "growth_slots", "expected_slots"]]
 
 
 def pool_shares(shares: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of :func:`kvledger.growth.mean_shares` that are shares of the pool."""
+    """Return the shares of the pool from :func:`kvledger.replays.growth.mean_shares`."""
     return shares[["policy", *PARTS, "shared_share"]]
 
 

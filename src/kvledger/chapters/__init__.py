@@ -1,0 +1,1 @@
+"""What the chapters draw and say of results. Nothing is computed here."""

@@ -1,0 +1,184 @@
+"""The explorer: a page that computes in the reader's browser, with the book's data and no network.
+
+Its directive writes the form and the empty places that the scripts in ``assets/`` fill. The data,
+tables of counts among them, are written as one more script, since a page opened from a file may
+load scripts and fetch nothing else.
+"""
+
+# Sphinx ships no types, or not all of them.
+# mypy: disable-error-code="import-untyped,misc"
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from kvledger import __version__
+from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
+from kvledger.accounting.survey import TRACE_LABELS
+from kvledger.core.lengths import LengthTable
+from kvledger.models.known import load_models
+from kvledger.traces.formats.forms import TRACE_FORMATS, format_list
+from kvledger.traces.formats.text_tables import TABLES
+from kvledger.traces.trace import TRACE_NAMES, load_lengths
+
+DATA = "explorer-data.js"
+#: In the order in which they build on each other.
+SCRIPTS = (
+    DATA,
+    "explorer-numbers.js",
+    "explorer-accounting.js",
+    "explorer-formats.js",
+    "explorer-tables.js",
+    "explorer-records.js",
+    "explorer-openai.js",
+    "explorer-reading.js",
+    "explorer-settings.js",
+    "explorer-elements.js",
+    "explorer-drawing.js",
+    "explorer-answers.js",
+    "explorer.js",
+)
+ASSETS = Path(__file__).parent / "assets"
+FORM = Path(__file__).with_name("explorer_form.html")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def base36(number: int) -> str:
+    """Write a whole number of at least 0 in base 36.
+
+    Examples
+    --------
+    >>> base36(0), base36(35), base36(36)
+    ('0', 'z', '10')
+    """
+    text = ""
+    while number >= 36:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return _DIGITS[number] + text
+
+
+def packed(table: LengthTable) -> str:
+    """Write a table of lengths as a short text, which ``unpack`` of the scripts reads.
+
+    For each length, ascending: its distance from the one before, and, after a dot, how many
+    requests have it where that is not one. Both in base 36.
+
+    Examples
+    --------
+    >>> from kvledger.core.lengths import as_lengths
+    >>> packed(as_lengths([5, 5, 9]))
+    '5.2 4'
+    """
+    gaps = np.diff(table.tokens, prepend=0)
+    return " ".join(
+        base36(gap) if requests == 1 else f"{base36(gap)}.{base36(requests)}"
+        for gap, requests in zip(gaps.tolist(), table.requests.tolist(), strict=True)
+    )
+
+
+def explorer_data() -> dict[str, Any]:
+    """Return all that the explorer knows of the project's data and formats."""
+    traces = {name: load_lengths(name) for name in TRACE_NAMES}
+    return {
+        "version": __version__,
+        "page_sizes": list(DEFAULT_PAGE_SIZES),
+        "formats": TRACE_FORMATS,
+        "format_list": format_list(),
+        "tables": {name: table._asdict() for name, table in TABLES.items()},
+        "models": {
+            name: {
+                "bytes": str(model.kv_bytes_per_token),
+                "windowed": bool(model.window_layers),
+            }
+            for name, model in load_models().items()
+        },
+        "traces": {
+            name: {
+                "label": TRACE_LABELS[name],
+                "total": packed(each.total),
+                "prompt": packed(each.prompt),
+            }
+            for name, each in traces.items()
+        },
+    }
+
+
+@cache
+def data_script() -> str:
+    """Return the data as a script: the same text for the same data."""
+    # Escaped, so that nothing in it could end a script or a line early.
+    text = json.dumps(explorer_data(), ensure_ascii=True, indent=0).replace("<", "\\u003c")
+    return f"globalThis.kvledgerExplorerData = {text};\n"
+
+
+class kv_explorer(nodes.General, nodes.Element):
+    """The explorer's place on a page; its children are what is read where no script runs."""
+
+
+class ExplorerDirective(SphinxDirective):
+    """The directive ``explorer``; its content is shown to readers without JavaScript."""
+
+    has_content = True
+    option_spec: ClassVar[dict[str, Any]] = {}
+
+    def run(self) -> list[nodes.Node]:
+        """Return the explorer's node, or an error if there is nothing for readers without it."""
+        if not self.content:
+            raise self.error("explorer: no content; accepted: what is read without JavaScript")
+        node = kv_explorer()
+        self.set_source_info(node)
+        self.state.nested_parse(self.content, self.content_offset, node)
+        return [node]
+
+
+def _visit(self: Any, node: kv_explorer) -> None:
+    self.body.append(FORM.read_text(encoding="utf-8"))
+    self.body.append('<noscript><div class="kvx-noscript">\n')
+
+
+def _depart(self: Any, node: kv_explorer) -> None:
+    self.body.append("</div></noscript>\n")
+
+
+def _add_files(
+    app: Sphinx,
+    pagename: str,
+    templatename: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """Load the explorer's scripts on its page, and on no other."""
+    if doctree is None or next(iter(doctree.findall(kv_explorer)), None) is None:
+        return
+    static = Path(app.outdir) / "_static"
+    static.mkdir(parents=True, exist_ok=True)
+    (static / DATA).write_text(data_script(), encoding="utf-8")
+    app.add_css_file("explorer.css", priority=910)
+    for name in SCRIPTS:
+        app.add_js_file(name, loading_method="defer")
+
+
+def _add_assets(app: Sphinx, config: Any) -> None:
+    config.html_static_path.append(str(ASSETS))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Add the directive to a Sphinx application."""
+    app.add_directive("explorer", ExplorerDirective)
+    app.add_node(kv_explorer, html=(_visit, _depart))
+    app.connect("config-inited", _add_assets)
+    app.connect("html-page-context", _add_files)
+    return {
+        "version": __version__,
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

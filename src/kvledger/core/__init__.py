@@ -1,0 +1,1 @@
+"""What every room stands on: errors, lengths, units, where the committed data is."""

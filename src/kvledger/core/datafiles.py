@@ -1,0 +1,49 @@
+"""Where the committed data files are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvledger.core.errors import LedgerError
+from proofbook import project
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def data_folder() -> Path:
+    """Return ``data/`` of the checkout, or the copy inside an installed package.
+
+    Raises
+    ------
+    LedgerError
+        If neither exists.
+    """
+    candidates = [_PACKAGE.parent.parent / "data", _PACKAGE / "data"]
+    for folder in candidates:
+        if (folder / "manifest.toml").is_file():
+            return folder
+    raise LedgerError(
+        f"no data folder with a manifest.toml at {' or '.join(map(str, candidates))}; "
+        "install the package whole, or run from a checkout"
+    )
+
+
+def data_file(name: str) -> Path:
+    """Return the path of a file in ``data/``.
+
+    Parameters
+    ----------
+    name : str
+        Path below ``data/``, such as ``"models.csv"``.
+
+    Raises
+    ------
+    InputError
+        If there is no such file; the message lists what is there.
+
+    Examples
+    --------
+    >>> data_file("claims.csv").name
+    'claims.csv'
+    """
+    return project.data_file(name, data_folder())

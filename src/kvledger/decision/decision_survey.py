@@ -1,0 +1,524 @@
+"""Page-size decisions side by side: over traces and models, over kernels, over measurements.
+
+Every function returns a data frame for a chapter to show or draw. Shares, slots and costs are
+exact fractions; what is not known is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from kvledger.accounting.paging import expected_tail_slack
+from kvledger.core.errors import LedgerError
+from kvledger.decision.answers import Answer, End
+from kvledger.decision.decide import Decision, decide
+from kvledger.decision.page_costs import TERMS
+from kvledger.decision.wording import number
+from kvledger.decision.workload import Workload
+from kvledger.models.engines import PageSizeRule, kernels_for, load_page_size_rules
+from kvledger.models.known import Model
+
+if TYPE_CHECKING:
+    from kvledger.measure.record import Record
+
+__all__ = [
+    "NOT_MEASURED",
+    "answers",
+    "costs",
+    "kernels",
+    "least_token_bytes",
+    "lost_prefixes",
+    "measured",
+    "meeting_c",
+    "memory_parts",
+    "moves",
+    "needed",
+    "page_sizes_in_use",
+    "range_words",
+    "read_interval",
+    "read_words",
+    "rule_ends",
+    "shares",
+    "spread",
+    "structures",
+]
+
+Workloads = Mapping[str, Workload]
+
+NOT_MEASURED = "not measured"
+"""What stands in the place of a value that is absent."""
+
+_ENDS = ("best", "low", "high")
+
+
+def answers(
+    workloads: Workloads, models: Iterable[str | Model], *, page_size: int, **settings: Any
+) -> pd.DataFrame:
+    """Decide for every trace and model, by memory alone.
+
+    Parameters
+    ----------
+    workloads : mapping of str to Workload
+        The traces.
+    models : iterable of str or Model
+        The models.
+    page_size : int
+        A page size whose cost is held against the best.
+    **settings
+        As :func:`~kvledger.decide` takes them.
+
+    Returns
+    -------
+    DataFrame
+        trace, model, mean_tokens (held), kv_bytes_per_token, c_slots (a page's cost as counted),
+        best, low, high, below and above (the part that decides at each end; None where no page
+        size tested is too small or too large), excess_share (of ``page_size`` over the best).
+
+    Examples
+    --------
+    >>> from kvledger.decision.workload import workload_of
+    >>> three = {"three": workload_of([5, 9, 17])}
+    >>> a_quarter = {"a page": 32768}
+    >>> frame = answers(
+    ...     three, ["Llama-3.1-8B"], page_size=4, metadata=a_quarter, page_sizes=[1, 2, 4]
+    ... )
+    >>> frame[["best", "above", "excess_share"]].iloc[0].tolist()
+    [2, 'tail slack', Fraction(1, 9)]
+    """
+    rows = []
+    for name, workload in workloads.items():
+        for model in models:
+            decision = decide(workload, model, **settings)
+            memory = decision.memory
+            chosen = decision.cost(page_size).memory_slots
+            rows.append(
+                {
+                    "trace": name,
+                    "model": decision.shape.name,
+                    "mean_tokens": workload.mean_tokens,
+                    "kv_bytes_per_token": decision.shape.bytes_per_token,
+                    "c_slots": decision.charges.c_slots,
+                    "best": memory.best,
+                    "low": memory.low,
+                    "high": memory.high,
+                    "below": _decides(memory.below),
+                    "above": _decides(memory.above),
+                    "excess_share": chosen / memory.cost_slots - 1,
+                }
+            )
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _decides(end: End | None) -> str | None:
+    return None if end is None else TERMS[end.term]
+
+
+def spread(frame: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Gather answers by trace or by model: the least and the greatest over all of the other.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As :func:`answers` gives it.
+    by : {"trace", "model"}
+        What a row is.
+
+    Returns
+    -------
+    DataFrame
+        The name, mean_tokens or kv_bytes_per_token (in whose order the rows are), rule_high (of a
+        trace: the largest near the best, by :func:`rule_ends`), and for each of best, low and
+        high the least and the greatest, as best_least and so on.
+    """
+    key = {"trace": "mean_tokens", "model": "kv_bytes_per_token"}.get(by)
+    if key is None:
+        raise LedgerError(f"by is {by!r}; accepted: 'trace', 'model'")
+    rows = []
+    for name, group in frame.groupby(by, sort=False):
+        row: dict[str, object] = {by: name, key: group[key].iloc[0]}
+        if by == "trace":
+            row["rule_high"] = rule_ends(group[key].iloc[0])[1]
+        for end in _ENDS:
+            row |= {f"{end}_least": group[end].min(), f"{end}_greatest": group[end].max()}
+        rows.append(row)
+    rows.sort(key=lambda row: row[key])  # type: ignore[arg-type, return-value]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def moves(frame: pd.DataFrame) -> pd.DataFrame:
+    """Say how far each answer moves with the trace alone, and with the model alone.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As :func:`answers` gives it, every model for every trace.
+
+    Returns
+    -------
+    DataFrame
+        answer (best, smallest, largest), least and greatest over all, trace_factor (the greatest
+        ratio between two traces with the same model) and model_factor (between two models on the
+        same trace).
+    """
+    words = {"best": "best", "low": "smallest near the best", "high": "largest near the best"}
+    rows = []
+    for end in _ENDS:
+        row: dict[str, object] = {"answer": words[end]}
+        row |= {"least": frame[end].min(), "greatest": frame[end].max()}
+        for moved, fixed in (("trace", "model"), ("model", "trace")):
+            groups = (group[end].tolist() for _, group in frame.groupby(fixed, sort=False))
+            row[f"{moved}_factor"] = max(Fraction(max(each), min(each)) for each in groups)
+        rows.append(row)
+    return pd.DataFrame(rows, dtype=object)
+
+
+def rule_ends(
+    mean_tokens: Fraction, c_read: Fraction | None = None, tolerance: Fraction = Fraction(1, 100)
+) -> tuple[Fraction | None, Fraction]:
+    """Return where the two ranges end by rule of thumb: time from c / e, memory up to 1 + 2 e L.
+
+    With remainders that are uniform and nothing else held for pages, slack is (p - 1) / 2 of L
+    tokens; with c slots to read a page, time is c / p of a token's. Each is the share e of its
+    best at these page sizes.
+
+    Parameters
+    ----------
+    mean_tokens : Fraction
+        Tokens a request holds on average, L.
+    c_read : Fraction, optional
+        Slots to read a page, c; without it the first is None.
+    tolerance : Fraction
+        The share, e.
+
+    Examples
+    --------
+    >>> rule_ends(Fraction(1000), Fraction(1, 8))
+    (Fraction(25, 2), Fraction(21, 1))
+    """
+    low = None if c_read is None else c_read / tolerance
+    return low, 1 + 2 * tolerance * mean_tokens
+
+
+def shares(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
+    """Divide each cost of each page size by the tokens held, one row a page size and cost.
+
+    A cost that is absent has no row. Columns: page_size, cost, share, near (whether memory is
+    within the tolerance).
+    """
+    tokens = decision.workload.mean_tokens
+    rows = []
+    for size in page_sizes:
+        cost = decision.cost(size)
+        for term, words in TERMS.items():
+            slots = getattr(cost, term)
+            if slots is not None:
+                near = size in decision.memory.near
+                rows.append(
+                    {"page_size": size, "cost": words, "share": slots / tokens, "near": near}
+                )
+    return pd.DataFrame(rows, dtype=object)
+
+
+def meeting_c(mean_tokens: Fraction, tolerance: Fraction = Fraction(1, 100)) -> Fraction:
+    """Return the most that reading a page may cost for the two ranges of `rule_ends` to meet.
+
+    Examples
+    --------
+    >>> meeting_c(Fraction(1000))
+    Fraction(21, 100)
+    """
+    return tolerance * rule_ends(mean_tokens, tolerance=tolerance)[1]
+
+
+def least_token_bytes(decision: Decision, page_size: int) -> Fraction | None:
+    """Return the bytes a token below which what is kept for pages rules a page size out.
+
+    The same bytes a page are more slots on a model whose tokens take fewer bytes. None if no
+    number of slots rules the page size out, or none lets it in.
+
+    Examples
+    --------
+    >>> decision = decide([5, 9, 17], "Llama-3.1-8B", page_sizes=[1, 2, 4])
+    >>> round(least_token_bytes(decision, 1))
+    1068
+    """
+    needs = decision.needs(page_size)
+    if needs is None or not isinstance(needs.c_to, Fraction) or not needs.c_to:
+        return None
+    return decision.charges.metadata_slots * decision.shape.bytes_per_token / needs.c_to
+
+
+def memory_parts(decision: Decision) -> pd.DataFrame:
+    """Lay out what memory is made of, one row a page size tested, in slots a request and step.
+
+    Columns: page_size, tokens, tail_slack_slots, metadata_slots, memory_slots, above_best (a share
+    of the best). A decision with shared prefixes is refused: what is shared is no part of what is
+    held.
+    """
+    if decision.prefix is not None:
+        raise LedgerError("prefixes are shared; parts that are held are laid out without sharing")
+    rows = [
+        {
+            "page_size": cost.page_size,
+            "tokens": decision.workload.mean_tokens,
+            "tail_slack_slots": cost.tail_slack_slots,
+            "metadata_slots": cost.metadata_slots,
+            "memory_slots": cost.memory_slots,
+            "above_best": cost.memory_slots / decision.memory.cost_slots - 1,
+        }
+        for cost in decision.sizes
+    ]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def costs(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
+    """Write the costs of some page sizes for readers; what is absent says so.
+
+    Columns: page size; tail slack, metadata, shared prefix lost, time to read, allocation (slots a
+    request and step); allocations a token; allocation, ns a token; memory, above best (shares of
+    the best).
+    """
+    frame = decision.frame(every=True).set_index("page_size").loc[list(page_sizes)].reset_index()
+    least = decision.memory.cost_slots
+    memory = [slots / least - 1 for slots in frame["memory_slots"]]
+    shown = pd.DataFrame(
+        {
+            "page size": frame["page_size"],
+            "tail slack": frame["tail_slack_slots"],
+            "metadata": frame["metadata_slots"],
+            "shared prefix lost": frame["shared_lost_slots"],
+            "time to read": frame["read_slots"],
+            "allocation": frame["allocation_slots"],
+            "allocations a token": frame["allocations_per_token"],
+            "allocation, ns a token": frame["allocation_ns"],
+            "memory above best": pd.Series(memory, dtype=object),
+            "all above best": frame["above_best"],
+        },
+        dtype=object,
+    )
+    return shown.where(shown.notna(), NOT_MEASURED)
+
+
+def structures(decision: Decision) -> pd.DataFrame:
+    """List what is kept for pages: engine, structure, bytes, per, place, source."""
+    rows = [
+        {
+            "engine": each.who,
+            "structure": each.structure,
+            "bytes": each.n_bytes,
+            "for each": each.per,
+            "place": each.place,
+            "source": each.source,
+        }
+        for each in decision.structures
+    ]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def read_words(decision: Decision) -> str:
+    """Say what reading a page through the table costs, or why that is not known.
+
+    Examples
+    --------
+    >>> read_words(decide([5, 9, 17], "Llama-3.1-8B"))
+    'not measured (there is no record from a GPU)'
+    """
+    read = decision.read
+    if read is None:
+        return f"{NOT_MEASURED} ({decision.why_no_read})"
+    high = "no end" if read.c_high is None else number(read.c_high)
+    line = "" if read.straight else "; the times do not lie on a line"
+    return (
+        f"{number(read.c_slots)} slots a page (between {number(read.c_low)} and {high}) on "
+        f"{read.device}{line}"
+    )
+
+
+def read_interval(decision: Decision) -> tuple[float, float, float | None] | None:
+    """Return the measured cost of reading and the ends of its interval, for a drawing."""
+    read = decision.read
+    if read is None:
+        return None
+    high = None if read.c_high is None else float(read.c_high)
+    return float(read.c_slots), float(read.c_low), high
+
+
+def needed(
+    workloads: Workloads, model: str | Model, chosen: Iterable[int], **settings: Any
+) -> pd.DataFrame:
+    """Ask of each trace what a page must cost for each chosen page size to be near the best.
+
+    Columns: trace, mean_tokens, page_size, c_from, c_to and bytes_from, bytes_to of the model (c_to
+    is None where the interval has no end; all are None if no cost does it), c_slots (as counted),
+    met (whether what is counted is between the two).
+    """
+    chosen = list(chosen)
+    rows = []
+    for name, workload in workloads.items():
+        decision = decide(workload, model, **settings)
+        c = decision.charges.c_slots
+        for size in chosen:
+            needs = decision.needs(size)
+            ends = (None, None) if needs is None else (needs.c_from, needs.c_to)
+            low, high = (end if isinstance(end, Fraction) else None for end in ends)
+            row: dict[str, object] = {"trace": name, "mean_tokens": workload.mean_tokens}
+            row |= {"page_size": size, "c_from": low, "c_to": high}
+            for word, end in (("from", low), ("to", high)):
+                row[f"bytes_{word}"] = None if end is None else end * decision.shape.bytes_per_token
+            row |= {"c_slots": c, "met": needs is not None and needs.c_from <= c <= needs.c_to}
+            rows.append(row)
+    return pd.DataFrame(rows, dtype=object)
+
+
+def page_sizes_in_use() -> pd.DataFrame:
+    """List what kernels accept and what page sizes are in use, with sources.
+
+    Columns: who, what, accepts, heads (that it reads; None for any), default, note, source.
+    """
+    rows = [
+        {
+            "who": rule.who,
+            "what": rule.what,
+            "accepts": rule.accepts if rule.kind == "kernel" else f"fixed: {rule.accepts}",
+            "heads": {"kv": "K and V", "latent": "latent"}.get(rule.heads),
+            "default": rule.default,
+            "note": rule.note or None,
+            "source": rule.source,
+        }
+        for rule in load_page_size_rules().values()
+    ]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def kernels(decision: Decision) -> pd.DataFrame:
+    """Hold what each kernel for the model's heads accepts against a decision.
+
+    Columns: kernel, accepts, default, near (page sizes it reads that are near the best), least
+    (the one of those it reads that costs least), excess_share (what that costs above the best).
+    """
+    answer = decision.answer
+    rows = []
+    for rule in kernels_for(decision.shape.latent):
+        accepted = [cost for cost in decision.sizes if rule.accepts_size(cost.page_size)]
+        if not accepted:
+            continue
+        least = min(accepted, key=lambda cost: (cost.total_slots, -cost.page_size))
+        rows.append(
+            {
+                "kernel": rule.label,
+                "accepts": rule.accepts,
+                "default": rule.default,
+                "near": _sizes_words(rule, answer.near),
+                "least": least.page_size,
+                "excess_share": least.total_slots / answer.cost_slots - 1,
+            }
+        )
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _sizes_words(rule: PageSizeRule, near: Iterable[int]) -> str:
+    found = [size for size in near if rule.accepts_size(size)]
+    if len(found) <= 3:
+        return ", ".join(map(str, found)) or "none"
+    return f"{found[0]} to {found[-1]}"
+
+
+def range_words(answer: Answer | None) -> str:
+    """Write a range of page sizes, or that it was not measured.
+
+    Examples
+    --------
+    >>> range_words(None)
+    'not measured'
+    """
+    if answer is None:
+        return NOT_MEASURED
+    if answer.low == answer.high:
+        return str(answer.best)
+    return f"{answer.low} to {answer.high}"
+
+
+def measured(
+    records: Mapping[str, Record | None], workloads: Workloads, model: str | Model, **settings: Any
+) -> pd.DataFrame:
+    """Put what records say of the time to read beside memory, trace by trace.
+
+    Parameters
+    ----------
+    records : mapping of str to Record or None
+        By what they are of, such as "a GPU"; None where there is no record.
+    workloads : mapping of str to Workload
+        The traces.
+    model : str or Model
+        The model; a record without its heads says nothing of it.
+
+    Returns
+    -------
+    DataFrame
+        measured on, device, trace, c, c from, c to (slots a page), a line ("yes" or "no"), off it
+        and spread (of the worst page size and of its repetitions, shares), memory, time, both,
+        added (ranges of page sizes near the best). One row says that nothing was measured where
+        there is no record, or none of the model's heads.
+    """
+    rows: list[dict[str, object]] = []
+    for kind, record in records.items():
+        decisions = {
+            name: decide(each, model, record=record, **settings) for name, each in workloads.items()
+        }
+        first = next(iter(decisions.values()))
+        if first.read is None:
+            why = f"no record from {kind}" if record is None else first.why_no_read
+            row: dict[str, object] = dict.fromkeys(_MEASURED)
+            rows.append(row | {"measured on": kind, "device": f"{NOT_MEASURED}: {why}"})
+            continue
+        for name, decision in decisions.items():
+            read, both = decision.read, decision.in_both or ()
+            assert read is not None
+            found = f"{both[0]} to {both[-1]}" if both else "none"
+            values = (kind, read.device, name, read.c_slots, read.c_low, read.c_high)
+            values += ("yes" if read.straight else "no", read.residual_share, read.spread_share)  # type: ignore[assignment]
+            values += (range_words(decision.memory),)  # type: ignore[assignment]
+            values += (range_words(decision.time), found, range_words(decision.answer))  # type: ignore[assignment]
+            rows.append(dict(zip(_MEASURED, values, strict=True)))
+    return pd.DataFrame(rows, columns=list(_MEASURED), dtype=object)
+
+
+_MEASURED = (
+    "measured on",
+    "device",
+    "trace",
+    "c",
+    "c from",
+    "c to",
+    "a line",
+    "off it",
+    "spread",
+    "memory",
+    "time",
+    "both",
+    "added",
+)
+
+
+def lost_prefixes(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
+    """Lay what rounding loses of shared prefixes beside the slack, which is another matter.
+
+    Columns: page_size, lost_slots (from page ids; None without), expected_slots ((p - 1) / 2, as
+    if every request's common prefix ended anywhere), tail_slack_slots; a request and step each.
+    """
+    rows = []
+    for size in page_sizes:
+        cost = decision.cost(size)
+        rows.append(
+            {
+                "page_size": size,
+                "lost_slots": cost.shared_lost_slots if decision.prefix == "ids" else None,
+                "expected_slots": expected_tail_slack(size),
+                "tail_slack_slots": cost.tail_slack_slots,
+            }
+        )
+    return pd.DataFrame(rows, dtype=object)

@@ -1,0 +1,270 @@
+"""What pages cost on the host: the work of a serving engine around a decode step, by page size.
+
+Each function does one job the way engines do it, in Python and NumPy. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import pickle
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kvledger.measure.record import HostTiming
+
+_PADDING = -1
+
+
+def build_page_table(page_ids: Sequence[list[int]]) -> npt.NDArray[np.int32]:
+    """Make a step's page table anew from each request's list of pages.
+
+    So did early engines in every step, and so do small ones: the lists are padded to the longest
+    and turned into one array.
+
+    Examples
+    --------
+    >>> build_page_table([[3, 1], [2]]).tolist()
+    [[3, 1], [2, -1]]
+    """
+    longest = max(map(len, page_ids))
+    padded = [ids + [_PADDING] * (longest - len(ids)) for ids in page_ids]
+    return np.array(padded, dtype=np.int32)
+
+
+class Running(NamedTuple):
+    """Running requests: tokens and pages of each, the free pages, and the table with its counts."""
+
+    held_tokens: list[int]
+    page_ids: list[list[int]]
+    free: deque[int]
+    table: npt.NDArray[np.int32]
+    in_table: npt.NDArray[np.int32]
+
+
+def running(lengths: Sequence[int], page_size: int, steps: int, seed: int = 0) -> Running:
+    """Lay out requests in random pages, with pages and table entries free for so many steps.
+
+    Examples
+    --------
+    >>> state = running([5, 9], page_size=4, steps=4)
+    >>> [len(ids) for ids in state.page_ids], len(state.free)
+    ([2, 3], 2)
+    """
+    counts = [-(-length // page_size) for length in lengths]
+    last = [-(-(length + steps) // page_size) for length in lengths]
+    ids = deque(np.random.default_rng(seed).permutation(sum(last)).tolist())
+    page_ids = [[ids.popleft() for _ in range(count)] for count in counts]
+    table = np.full((len(lengths), max(last)), _PADDING, dtype=np.int32)
+    for row, pages in zip(table, page_ids, strict=True):
+        row[: len(pages)] = pages
+    return Running(list(lengths), page_ids, ids, table, np.array(counts, dtype=np.int32))
+
+
+def allocate_pages(state: Running, page_size: int, steps: int) -> int:
+    """Give every request one token a step, and a page off the free list where its last is full.
+
+    Returns
+    -------
+    int
+        Pages given out.
+
+    Examples
+    --------
+    >>> state = running([5, 8], page_size=4, steps=4)
+    >>> allocate_pages(state, page_size=4, steps=4), state.held_tokens
+    (2, [9, 12])
+    """
+    held, page_ids, free = state.held_tokens, state.page_ids, state.free
+    before = len(free)
+    for _ in range(steps):
+        for request, length in enumerate(held):
+            if length % page_size == 0:
+                page_ids[request].append(free.popleft())
+            held[request] = length + 1
+    return before - len(free)
+
+
+def extend_page_table(state: Running, page_size: int, steps: int) -> int:
+    """Keep one table, and write each new page into it when it is given out, as vLLM does now.
+
+    Returns
+    -------
+    int
+        Entries written.
+
+    Examples
+    --------
+    >>> state = running([5, 8], page_size=4, steps=4)
+    >>> extend_page_table(state, page_size=4, steps=4), int((state.table >= 0).sum())
+    (2, 6)
+    """
+    held, free, table, in_table = state.held_tokens, state.free, state.table, state.in_table
+    before = len(free)
+    for _ in range(steps):
+        for request, length in enumerate(held):
+            if length % page_size == 0:
+                at = in_table[request]
+                table[request, at] = free.popleft()
+                in_table[request] = at + 1
+            held[request] = length + 1
+    return before - len(free)
+
+
+def hash_pages(token_ids: Sequence[int], page_size: int) -> list[bytes]:
+    """Chain SHA-256 keys over complete pages, each over its parent's key and its token ids.
+
+    The ids are pickled, which is vLLM's default.
+
+    Examples
+    --------
+    >>> [len(key) for key in hash_pages([7, 8, 9, 5, 6], page_size=2)]
+    [32, 32]
+    """
+    keys, key = [], bytes(32)
+    for first in range(0, len(token_ids) - page_size + 1, page_size):
+        page = (key, tuple(token_ids[first : first + page_size]), None)
+        key = hashlib.sha256(pickle.dumps(page, protocol=pickle.HIGHEST_PROTOCOL)).digest()
+        keys.append(key)
+    return keys
+
+
+def hash_pages_packed(token_ids: Sequence[int], page_size: int) -> list[bytes]:
+    """Chain keys as :func:`hash_pages` does, with four bytes an id and nothing else in between.
+
+    Examples
+    --------
+    >>> [len(key) for key in hash_pages_packed([7, 8, 9, 5, 6], page_size=2)]
+    [32, 32]
+    """
+    keys, key = [], bytes(32)
+    for first in range(0, len(token_ids) - page_size + 1, page_size):
+        page = array("i", token_ids[first : first + page_size])
+        key = hashlib.sha256(key + page.tobytes()).digest()
+        keys.append(key)
+    return keys
+
+
+# --------------------------------------------------------------------------- timing
+
+
+class _Job(NamedTuple):
+    what: str
+    page_size: int
+    requests: int
+    tokens: int
+    unit: str
+    prepare: Callable[[], Callable[[], int]]
+
+
+def measure_host(
+    page_sizes: Sequence[int],
+    lengths: Sequence[int],
+    *,
+    steps: int,
+    prompt_tokens: int,
+    repetitions: int,
+    deadline: float,
+    least: int = 5,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[HostTiming]:
+    """Time the host's work at each page size, in rounds of all of it.
+
+    Parameters
+    ----------
+    page_sizes : sequence of int
+    lengths : sequence of int
+        Tokens that the running requests hold.
+    steps : int
+        Decode steps of one repetition of what is done each step.
+    prompt_tokens : int
+        Tokens of the prompt whose pages are hashed.
+    repetitions, least : int
+        Rounds wanted, and fewest.
+    deadline : float
+        Seconds of :func:`time.monotonic` after which, with the fewest done, no round starts.
+    seed : int
+    say : callable
+        Told how far it is.
+
+    Returns
+    -------
+    list of HostTiming
+    """
+    jobs = [
+        job
+        for size in page_sizes
+        for job in _jobs(size, lengths, steps=steps, prompt_tokens=prompt_tokens, seed=seed)
+    ]
+    rng = np.random.default_rng(seed)
+    seconds: list[list[float]] = [[] for _ in jobs]
+    units = [0] * len(jobs)
+    was_enabled = gc.isenabled()
+    try:
+        for done in range(repetitions):
+            if done >= least and time.monotonic() > deadline:
+                break
+            say(f"host work, round {done + 1} of {repetitions}")
+            for index in rng.permutation(len(jobs)):
+                call = jobs[index].prepare()
+                gc.collect(0)
+                gc.disable()
+                start = time.perf_counter()
+                units[index] = call()
+                seconds[index].append(float(f"{time.perf_counter() - start:.7g}"))
+                gc.enable()
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+    return [
+        HostTiming(job.what, job.page_size, job.requests, job.tokens, count, job.unit, tuple(taken))
+        for job, count, taken in zip(jobs, units, seconds, strict=True)
+    ]
+
+
+def _jobs(
+    page_size: int, lengths: Sequence[int], *, steps: int, prompt_tokens: int, seed: int
+) -> list[_Job]:
+    requests, grown = len(lengths), len(lengths) * steps
+    token_ids = np.random.default_rng(seed).integers(0, 128_256, prompt_tokens).tolist()
+    # Laid out once: the jobs that change it start from a copy.
+    state = running(lengths, page_size, steps, seed)
+
+    def fresh() -> Running:
+        page_ids = [list(ids) for ids in state.page_ids]
+        table, in_table = state.table.copy(), state.in_table.copy()
+        return Running(list(state.held_tokens), page_ids, state.free.copy(), table, in_table)
+
+    def build() -> int:
+        build_page_table(state.page_ids)
+        return pages
+
+    def extend() -> Callable[[], int]:
+        now = fresh()
+        return lambda: extend_page_table(now, page_size, steps)
+
+    def allocate() -> Callable[[], int]:
+        now = fresh()
+        return lambda: allocate_pages(now, page_size, steps)
+
+    pages = sum(map(len, state.page_ids))
+    held = sum(lengths)
+    return [
+        _Job("build_page_table", page_size, requests, held, "pages", lambda: build),
+        _Job("extend_page_table", page_size, requests, grown, "pages", extend),
+        _Job("allocate_pages", page_size, requests, grown, "pages", allocate),
+        _Job(
+            "hash_pages", page_size, 1, prompt_tokens, "pages",
+            lambda: lambda: len(hash_pages(token_ids, page_size)),
+        ),
+        _Job(
+            "hash_pages_packed", page_size, 1, prompt_tokens, "pages",
+            lambda: lambda: len(hash_pages_packed(token_ids, page_size)),
+        ),
+    ]  # fmt: skip

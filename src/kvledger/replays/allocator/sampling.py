@@ -1,0 +1,268 @@
+"""Parallel sampling and beam search on a page pool: the pages that sharing saves.
+
+Both store one prompt and then, step by step, one token more for each of several sequences. The
+pages that nobody stores twice are those saved: pages without sharing less pages with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from kvledger.core.errors import LedgerError, shown
+from kvledger.core.lengths import whole, whole_page_size
+from kvledger.replays.allocator.page_pool import PagePool
+from kvledger.replays.allocator.page_table import PageTable
+from kvledger.replays.allocator.pool_inputs import true_or_false
+
+ParentRule: TypeAlias = Callable[[int, int, np.random.Generator], Sequence[int]]
+"""Called with the step, the number of beams and the generator; returns each new beam's parent."""
+
+_PARENTS = '"uniform", "stay" and a function of step, beams and generator are accepted'
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingPages:
+    """Pages held while several sequences grow out of one prompt, step by step.
+
+    Attributes
+    ----------
+    sequences : int
+        Samples or beams.
+    page_size : int
+        Slots a page.
+    tokens : tuple of int
+        Tokens stored for each sequence, a value a step: the prompt and the tokens fed back.
+    pages_with : tuple of int
+        Pages held, a value a step.
+    pages_without : tuple of int
+        Pages that as many sequences would hold with nothing shared, a value a step.
+    copied_pages : int
+        Pages copied on write, over all steps.
+    """
+
+    sequences: int
+    page_size: int
+    tokens: tuple[int, ...]
+    pages_with: tuple[int, ...]
+    pages_without: tuple[int, ...]
+    copied_pages: int
+
+    @property
+    def saved_pages(self) -> tuple[int, ...]:
+        """Pages without sharing less pages with it, a value a step."""
+        pairs = zip(self.pages_without, self.pages_with, strict=True)
+        return tuple(without - held for without, held in pairs)
+
+    @property
+    def total_with(self) -> int:
+        """Pages held, summed over the steps."""
+        return sum(self.pages_with)
+
+    @property
+    def total_without(self) -> int:
+        """Pages without sharing, summed over the steps."""
+        return sum(self.pages_without)
+
+    @property
+    def total_saved(self) -> int:
+        """Pages saved, summed over the steps."""
+        return self.total_without - self.total_with
+
+    @property
+    def saved_share(self) -> Fraction:
+        """Saved part of the pages without sharing, both summed over the steps; 0 of no steps."""
+        return Fraction(self.total_saved, self.total_without or 1)
+
+    def __repr__(self) -> str:
+        return (
+            f"DecodingPages({self.sequences} sequences, {len(self.tokens)} steps: "
+            f"{self.total_with} pages with sharing, {self.total_without} without; "
+            f"{self.copied_pages} copied)"
+        )
+
+
+def parallel_sampling(
+    prompt_tokens: int,
+    output_tokens: int,
+    samples: int,
+    page_size: int,
+    *,
+    prompt_step: bool = False,
+) -> DecodingPages:
+    """Grow several samples out of one prompt.
+
+    Complete pages of the prompt stay shared. Its incomplete last page is copied by all samples
+    but the last to write. A sample's last token is never stored, so o output tokens take o - 1
+    steps, in which a sample holds one to o - 1 tokens beside the prompt.
+
+    Parameters
+    ----------
+    prompt_tokens, output_tokens : int
+        Tokens of the prompt, and of each sample.
+    samples : int
+        Samples.
+    page_size : int
+        Slots a page.
+    prompt_step : bool
+        Whether the step that stores the prompt counts too, with the samples forked from it.
+
+    Returns
+    -------
+    DecodingPages
+
+    Raises
+    ------
+    LedgerError
+        For numbers below 1 or not whole.
+
+    Examples
+    --------
+    >>> pages = parallel_sampling(9, 3, samples=2, page_size=4, prompt_step=True)
+    >>> pages
+    DecodingPages(2 sequences, 3 steps: 11 pages with sharing, 18 without; 1 copied)
+    >>> pages.pages_with, pages.saved_pages
+    ((3, 4, 4), (3, 2, 2))
+    """
+    return _decode(
+        _at_least_1(prompt_tokens, "prompt_tokens"),
+        _at_least_1(output_tokens, "output_tokens"),
+        _at_least_1(samples, "samples"),
+        whole_page_size(page_size),
+        prompt_step,
+        lambda step: None,
+    )
+
+
+def beam_search(
+    prompt_tokens: int,
+    output_tokens: int,
+    beams: int,
+    page_size: int,
+    *,
+    parents: Literal["uniform", "stay"] | ParentRule = "uniform",
+    seed: int | np.random.Generator = 0,
+    prompt_step: bool = False,
+) -> DecodingPages:
+    """Grow beams out of one prompt; at each step every beam continues one of the last step's.
+
+    The first token of every beam follows the prompt. At each further step a beam forks from its
+    parent, the last step's tables are let go of, and then each beam stores its own token. Which
+    parent a beam has depends on the model; here it is a stated rule.
+
+    Parameters
+    ----------
+    prompt_tokens, output_tokens : int
+        Tokens of the prompt, and of each beam.
+    beams : int
+        Beams.
+    page_size : int
+        Slots a page.
+    parents : {"uniform", "stay"} or callable
+        Each beam's parent drawn uniformly and independently (an assumption), always the beam
+        itself (parallel sampling), or a function of the step (from 2), the number of beams and
+        the generator that returns one parent a beam.
+    seed : int or numpy Generator
+        Of the draws.
+    prompt_step : bool
+        As in :func:`parallel_sampling`.
+
+    Returns
+    -------
+    DecodingPages
+
+    Raises
+    ------
+    LedgerError
+        For numbers below 1 or not whole, an unknown rule, or parents that are no beams.
+
+    Examples
+    --------
+    >>> beam_search(9, 5, beams=2, page_size=1, parents=lambda step, beams, rng: [0, 0])
+    DecodingPages(2 sequences, 4 steps: 50 pages with sharing, 92 without; 0 copied)
+    """
+    n = _at_least_1(beams, "beams")
+    rng = _generator(seed)
+    if not callable(parents) and parents not in ("uniform", "stay"):
+        raise LedgerError(f"parents is {shown(parents)}; {_PARENTS}")
+
+    def chosen(step: int) -> list[int] | None:
+        if parents == "stay" or step < 2:
+            return None
+        drawn = parents(step, n, rng) if callable(parents) else rng.integers(n, size=n).tolist()
+        accepted = f"a beam's number, from 0 to {n - 1}, for each of {n} beams"
+        if not isinstance(drawn, Sequence | np.ndarray) or len(drawn) != n:
+            raise LedgerError(f"parents at step {step} are {shown(drawn)}; {accepted}")
+        result = [
+            whole(one, f"a parent at step {step}", minimum=0, accepted=accepted) for one in drawn
+        ]
+        if max(result) >= n:
+            raise LedgerError(f"a parent at step {step} is {max(result)}; {accepted}")
+        return result
+
+    return _decode(
+        _at_least_1(prompt_tokens, "prompt_tokens"),
+        _at_least_1(output_tokens, "output_tokens"),
+        n,
+        whole_page_size(page_size),
+        prompt_step,
+        chosen,
+    )
+
+
+def _decode(
+    prompt: int,
+    output: int,
+    sequences: int,
+    page_size: int,
+    prompt_step: bool,
+    parents: Callable[[int], list[int] | None],
+) -> DecodingPages:
+    """Run the steps; ``parents`` gives the step's parents, or None if every sequence goes on."""
+    counted = slice(0 if true_or_false(prompt_step, "prompt_step") else 1, None)
+    longest = -(-(prompt + output - 1) // page_size)
+    pool = PagePool(sequences * longest, page_size)
+    first = pool.admit(prompt)
+    assert first is not None, "an empty pool of this size has room"
+    tables = [first.table] + [pool.fork(first.table) for _ in range(sequences - 1)]
+    tokens, held = [prompt], [pool.held_pages]
+    for step in range(1, output):
+        chosen = parents(step)
+        if chosen is not None:
+            tables = _replaced(pool, tables, chosen)
+        for table in tables:
+            grown = pool.append(table)
+            assert grown is not None, "no step holds more pages than separate sequences would"
+        tokens.append(prompt + step)
+        held.append(pool.held_pages)
+    return DecodingPages(
+        sequences=sequences,
+        page_size=page_size,
+        tokens=tuple(tokens[counted]),
+        pages_with=tuple(held[counted]),
+        pages_without=tuple(sequences * -(-n // page_size) for n in tokens[counted]),
+        copied_pages=pool.counts.copied_pages,
+    )
+
+
+def _replaced(pool: PagePool, tables: list[PageTable], parents: list[int]) -> list[PageTable]:
+    """Fork each new beam from its parent, then let go of all the old ones."""
+    children = [pool.fork(tables[parent]) for parent in parents]
+    for table in tables:
+        pool.release(table)
+    return children
+
+
+def _at_least_1(value: object, name: str) -> int:
+    return whole(value, name, minimum=1, accepted="a whole number, at least 1, is accepted")
+
+
+def _generator(seed: object) -> np.random.Generator:
+    if isinstance(seed, np.random.Generator):
+        return seed
+    accepted = "a whole number from 0, or a numpy Generator, is accepted"
+    return np.random.default_rng(whole(seed, "seed", minimum=0, accepted=accepted))

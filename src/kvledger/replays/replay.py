@@ -1,0 +1,463 @@
+"""A trace run through an allocator over time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from tqdm import tqdm
+
+from kvledger.accounting.reservation import next_power_of_two
+from kvledger.core.errors import LedgerError, shown
+from kvledger.core.lengths import whole
+from kvledger.replays import engine
+from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
+from kvledger.replays.result import Replay
+from kvledger.traces.trace import Trace
+
+__all__ = ["Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"]
+
+_KINDS = {"first": engine.FIRST_FIT, "best": engine.BEST_FIT, "buddy": engine.BUDDY}
+_MOST_TABLE_ENTRIES = 1 << 30
+_INT32_MAX = (1 << 31) - 1
+
+
+def replay(
+    trace: Trace,
+    policy: Policy,
+    *,
+    capacity_slots: int,
+    max_running: int = 256,
+    clock: Clock | None = None,
+    prefill_chunk: int | None = None,
+    record_every: int = 1,
+    record_requests: bool = False,
+    output_page_ids: Sequence[Sequence[int]] | None = None,
+) -> Replay:
+    """Replay a trace through a pool, step by step.
+
+    One step: every running request, in the order of admission, gets the slots of its next tokens;
+    where memory is missing, the latest admitted is preempted until it fits. If nobody was
+    preempted, requests are admitted first come first served, those that were preempted before
+    those that are new, until one does not fit. The step is recorded. Every request whose tokens
+    are all computed samples a token; with its last output a request leaves. That token is never
+    stored: a request of P prompt and O output tokens holds P + O - 1 at its end.
+
+    Parameters
+    ----------
+    trace : Trace
+        Requests. ``page_ids`` matter with a prefix cache only.
+    policy : Paged or Contiguous
+        How memory is handed out.
+    capacity_slots : int
+        Slots of the pool; a whole number of pages where it is paged.
+    max_running : int
+        Most requests that run at one time.
+    clock : Saturated or Arrivals, optional
+        Saturated if not given: all requests wait from the start.
+    prefill_chunk : int, optional
+        Most tokens a request computes in a step before its first output; all if not given.
+    record_every : int
+        Record each so-many-th step.
+    record_requests : bool
+        Record also what each running request holds in every recorded step.
+    output_page_ids : sequence of sequences of int, optional
+        For each request, the ids of the complete pages (of ``trace.page_ids_size`` tokens) that end
+        in its output, in order; chained with its prompt's. Without them, what a request generates
+        is found by no other, and not by itself after a preemption.
+
+    Returns
+    -------
+    Replay
+        Every request ends finished or refused. A request is refused, and never waited for, if at
+        its end it is larger than the pool or than the slots its policy reserves.
+
+    Raises
+    ------
+    LedgerError
+        For a capacity that is no whole number of pages or smaller than one, a watermark that
+        leaves none, an arrival clock for a trace without times, page ids that do not fit the page
+        size, or numbers out of range.
+
+    Examples
+    --------
+    >>> trace = Trace(prompt_tokens=[5, 9, 17], output_tokens=[4, 4, 4])
+    >>> result = replay(trace, Paged(page_size=4), capacity_slots=64)
+    >>> result.pages.tolist(), result.tail_slack_slots.tolist()
+    ([10, 10, 10, 10], [9, 6, 3, 0])
+    >>> result.total("preempted"), result.count("finished")
+    (0, 3)
+    """
+    clock = Saturated() if clock is None else clock
+    kinds: tuple[tuple[object, str, tuple[type, ...]], ...] = (
+        (trace, "trace", (Trace,)),
+        (policy, "policy", (Paged, Contiguous)),
+        (clock, "clock", (Saturated, Arrivals)),
+    )
+    for value, name, accepted in kinds:
+        if not isinstance(value, accepted):
+            names = " or ".join(kind.__name__ for kind in accepted)
+            raise LedgerError(f"{name} is {shown(value)}; a {names} is accepted")
+    counts = {
+        "capacity_slots": (capacity_slots, "slots"),
+        "max_running": (max_running, "requests"),
+        "record_every": (record_every, "steps"),
+        "prefill_chunk": (engine.WHOLE if prefill_chunk is None else prefill_chunk, "tokens"),
+    }
+    capacity, most, stride, chunk = (
+        whole(value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1")
+        for name, (value, unit) in counts.items()
+    )
+    if isinstance(clock, Arrivals) and trace.arrival_s is None:
+        raise LedgerError("the clock is Arrivals and the trace has no arrival_s; accepted: times")
+    most = min(most, trace.n_requests)
+    at_end = trace.prompt_tokens + np.maximum(trace.output_tokens, 1) - 1
+    ids = _page_ids(trace, policy, output_page_ids)
+    if isinstance(policy, Paged):
+        pages = _usable_pages(policy, capacity)
+        watermark = int(policy.watermark * (pages + policy.null_pages))
+        never = -(-at_end // policy.page_size) > pages
+        reserve = np.empty(0, np.int64)
+        longest = int(at_end[~never].max(initial=0))
+        pool = _page_pool(policy, pages, most, -(-longest // policy.page_size), ids.keys)
+        held_capacity = pages * policy.page_size
+    else:
+        watermark = 0
+        reserve = _reserved(policy, trace, at_end)
+        largest = capacity
+        if policy.fit == "buddy":
+            largest = 1 << (capacity.bit_length() - 1)
+        never = (reserve < at_end) | (reserve > largest)
+        pool = _run_pool(policy, capacity, most)
+        held_capacity = capacity
+    most_held = int(np.max(reserve if reserve.size else at_end, initial=0, where=~never))
+    counting: npt.NDArray[np.int64] | npt.NDArray[np.int32] = np.zeros(most, np.int64)
+    if most_held + pool.unit <= _INT32_MAX:
+        counting = np.zeros(most, np.int32)
+    load = engine.Load(
+        prompt=np.ascontiguousarray(trace.prompt_tokens),
+        output=np.ascontiguousarray(trace.output_tokens),
+        arrival=_arrivals(trace, clock),
+        never=never,
+        reserve=reserve,
+        id_start=ids.start,
+        ids=ids.ids,
+        covered=ids.covered,
+        id_size=ids.size,
+        spare=counting,
+        left=counting.copy(),
+    )
+    # As many steps as there are outputs for each that may run, if that many always do.
+    expected = min(int(trace.output_tokens.sum()) // most // stride * 5 // 4, 1 << 20) + 1024
+    progress = np.zeros(1, np.int64)
+    with _shown(progress, trace.n_requests):
+        steps, time_s, after, about, about_s, detail = engine.run(
+            pool,
+            load,
+            _rules(policy, clock, most, watermark, chunk, stride, record_requests, expected),
+            _pending(policy, pool),
+            progress,
+        )
+    return Replay(
+        policy=policy,
+        clock=clock,
+        capacity_slots=held_capacity,
+        steps=steps,
+        time_s=time_s,
+        after=after,
+        requests=_requests(about, about_s),
+        running_requests=_running(detail) if record_requests else None,
+    )
+
+
+class _PageIds(NamedTuple):
+    """Page ids as the engine reads them: dense numbers, one request after the other."""
+
+    start: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int64]
+    covered: npt.NDArray[np.int64]  # tokens of each request that its ids speak for
+    size: int
+    keys: int  # different page keys
+
+
+def _page_ids(
+    trace: Trace, policy: Policy, output_page_ids: Sequence[Sequence[int]] | None
+) -> _PageIds:
+    none = np.zeros(trace.n_requests, np.int64)
+    ids, size = trace.page_ids, trace.page_ids_size
+    if output_page_ids is not None:
+        if ids is None or size is None:
+            raise LedgerError("output_page_ids are given and the trace has no page_ids")
+        joined, covered = _with_outputs(trace, ids, size, output_page_ids)
+    cached = isinstance(policy, Paged) and policy.prefix_cache
+    if not cached or ids is None or size is None:
+        return _PageIds(none, np.empty(0, np.int64), none, 1, 0)
+    page = policy.page_size if isinstance(policy, Paged) else 1
+    if size % page and page % size:
+        raise LedgerError(
+            f"page_size is {page} and an id stands for {size} tokens; one must divide the other"
+        )
+    lists: Sequence[Sequence[int]] = ids
+    if output_page_ids is None:
+        spoken_for = size * np.fromiter(map(len, ids), np.int64, trace.n_requests)
+        covered = np.minimum(trace.prompt_tokens, spoken_for)
+    else:
+        lists = joined
+    counts = np.fromiter(map(len, lists), np.int64, len(lists))
+    n_different, dense = _dense(lists, int(counts.sum()))
+    starts = np.cumsum(counts) - counts
+    _check_chained(dense, starts, counts, n_different, lists)
+    keys = n_different * max(1, size // page)
+    if keys > _MOST_TABLE_ENTRIES:
+        raise LedgerError(
+            f"page_size is {page}: {keys} different pages; a prefix cache is replayed up to "
+            f"{_MOST_TABLE_ENTRIES}, so take larger pages"
+        )
+    return _PageIds(starts, dense, covered, size, keys)
+
+
+def _check_chained(
+    ids: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    n_different: int,
+    lists: Sequence[Sequence[int]],
+) -> None:
+    """Refuse ids that follow different ids: equal ids must mean equal beginnings."""
+    if not ids.size:
+        return
+    before = np.concatenate(([-1], ids[:-1]))
+    before[starts[counts > 0]] = -1
+    parent = np.empty(n_different, np.int64)
+    parent[ids] = before
+    wrong = np.flatnonzero(parent[ids] != before)
+    if wrong.size:
+        i = int(np.searchsorted(starts, wrong[0], side="right")) - 1
+        j = int(wrong[0] - starts[i])
+        raise LedgerError(
+            f"page_ids[{i}][{j}] is {lists[i][j]}, which also stands after another id; accepted: "
+            "ids that chain all pages before them"
+        )
+
+
+def _with_outputs(
+    trace: Trace,
+    page_ids: Sequence[Sequence[int]],
+    size: int,
+    output_page_ids: Sequence[Sequence[int]],
+) -> tuple[list[Sequence[int]], npt.NDArray[np.int64]]:
+    """Put the ids of pages that end in outputs behind those of the prompts' complete pages."""
+    if len(output_page_ids) != trace.n_requests:
+        raise LedgerError(
+            f"there are {len(output_page_ids)} output_page_ids and {trace.n_requests} requests; "
+            "one sequence a request"
+        )
+    lists: list[Sequence[int]] = []
+    covered = trace.prompt_tokens.copy()
+    for i, (ids, more) in enumerate(zip(page_ids, output_page_ids, strict=True)):
+        prompt, output = int(trace.prompt_tokens[i]), int(trace.output_tokens[i])
+        complete = prompt // size
+        most = (prompt + output) // size - complete
+        if len(more) > most or len(ids) < complete:
+            raise LedgerError(
+                f"output_page_ids[{i}] has {len(more)} ids after {len(ids)}; accepted: "
+                f"{complete} of the prompt and up to {most} of complete pages after them"
+            )
+        for j, each in enumerate(more):
+            if isinstance(each, bool) or not isinstance(each, int | np.integer):
+                raise LedgerError(f"output_page_ids[{i}][{j}] is {each!r}; accepted: an integer id")
+        lists.append([*ids[:complete], *more] if len(more) else ids)
+        covered[i] = size * len(lists[i]) if len(more) else min(prompt, size * len(ids))
+    return lists, covered
+
+
+def _dense(lists: Sequence[Sequence[int]], total: int) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return how many numbers there are, and the ids as such; small ids are taken as they are."""
+    try:
+        ids = np.fromiter(chain.from_iterable(lists), np.int64, total)
+    except OverflowError:  # hashes beyond 64 bits
+        numbers: dict[int, int] = {}
+        flat = chain.from_iterable(lists)
+        dense = np.fromiter((numbers.setdefault(i, len(numbers)) for i in flat), np.int64, total)
+        return len(numbers), dense
+    if ids.size and ids.min() >= 0 and ids.max() < 4 * ids.size:
+        return int(ids.max()) + 1, ids
+    different, places = np.unique(ids, return_inverse=True)
+    return different.size, places.astype(np.int64)
+
+
+def _usable_pages(policy: Paged, capacity: int) -> int:
+    pages, rest = divmod(capacity, policy.page_size)
+    if rest:
+        raise LedgerError(
+            f"capacity_slots is {capacity}; a whole number of pages of {policy.page_size} slots "
+            "is accepted"
+        )
+    usable = pages - policy.null_pages
+    if usable < 1:
+        raise LedgerError(
+            f"capacity_slots is {capacity}: {pages} pages less {policy.null_pages} null pages; at "
+            "least one usable page is needed"
+        )
+    return usable
+
+
+def _reserved(
+    policy: Contiguous, trace: Trace, at_end: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    if policy.reserve == "oracle":
+        return at_end
+    if policy.reserve == "pow2":
+        if policy.pow2_of == "total":
+            slots = next_power_of_two(at_end)
+        else:
+            slots = trace.prompt_tokens + next_power_of_two(np.maximum(trace.output_tokens, 1))
+        return slots if policy.maximum is None else np.minimum(slots, policy.maximum)
+    return np.full(trace.n_requests, policy.reserve, np.int64)
+
+
+def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) -> engine.Pool:
+    count = np.zeros(engine.COUNTERS, np.int64)
+    count[engine.N_FREE] = pages
+    cached = policy.prefix_cache
+    if cached and max(rows * longest, pages) > _MOST_TABLE_ENTRIES:
+        raise LedgerError(
+            f"{rows} requests of up to {longest} pages: a prefix cache is replayed with up to "
+            f"{_MOST_TABLE_ENTRIES} entries, so take larger pages or run fewer requests"
+        )
+    lines = np.zeros((pages if cached else 0, engine.PAGE_COLUMNS), np.int32)
+    lines[:, engine.KEY], lines[:, engine.NEXT_SAME] = engine.NO_KEY, -1
+    count[engine.N_UNKEYED] = len(lines)
+    return engine.Pool(
+        kind=engine.CACHED if cached else engine.COUNTED,
+        unit=policy.page_size,
+        counter=count,
+        page=lines,
+        unkeyed=np.arange(len(lines))[::-1].copy(),
+        # Twice as long as there are pages, so that tidying it up is rare.
+        queue=np.zeros((2 * len(lines), 2), np.int32),
+        first_of_key=np.full(keys, -1, np.int32),
+        table=np.zeros((rows, longest if cached else 0), np.int32),
+        hole_start=np.empty(0, np.int64),
+        hole_size=np.empty(0, np.int64),
+    )
+
+
+def _run_pool(policy: Contiguous, capacity: int, rows: int) -> engine.Pool:
+    count = np.zeros(engine.COUNTERS, np.int64)
+    count[engine.N_FREE] = capacity
+    # Each running request splits at most one hole (a buddy block: one of each order).
+    most = rows + 2 if policy.fit != "buddy" else 64 * (rows + 2)
+    start, size = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    if policy.fit == "buddy":
+        blocks = [1 << k for k in reversed(range(capacity.bit_length())) if capacity >> k & 1]
+        size[: len(blocks)] = blocks
+        start[: len(blocks)] = np.cumsum(blocks) - blocks
+        count[engine.N_HOLES] = len(blocks)
+    else:
+        size[0] = capacity
+        count[engine.N_HOLES] = 1
+    return engine.Pool(
+        kind=_KINDS[policy.fit],
+        unit=1,
+        counter=count,
+        page=np.empty((0, engine.PAGE_COLUMNS), np.int32),
+        unkeyed=np.empty(0, np.int64),
+        queue=np.empty((0, 2), np.int32),
+        first_of_key=np.empty(0, np.int32),
+        table=np.empty((0, 0), np.int32),
+        hole_start=start,
+        hole_size=size,
+    )
+
+
+def _arrivals(trace: Trace, clock: Clock) -> npt.NDArray[np.float64]:
+    if isinstance(clock, Saturated) or trace.arrival_s is None:
+        return np.empty(0)
+    return np.ascontiguousarray(trace.arrival_s / clock.speed)
+
+
+def _rules(
+    policy: Policy,
+    clock: Clock,
+    most: int,
+    watermark: int,
+    chunk: int,
+    stride: int,
+    detail: bool,
+    expected: int,
+) -> engine.Rules:
+    paged = policy if isinstance(policy, Paged) else Paged(page_size=1)
+    times = clock if isinstance(clock, Arrivals) else Arrivals(base_s=1.0)
+    return engine.Rules(
+        max_running=most,
+        watermark=watermark,
+        chunk=chunk,
+        host_pages=paged.host_pages,
+        swap=paged.preemption == "swap",
+        lookup_slack=1 if paged.compute_last_token else 0,
+        same_step=paged.same_step_hits,
+        merge=paged.merge_duplicates,
+        base_s=float(times.base_s),
+        running_s=float(times.running_s),
+        prefill_s=float(times.prefill_s),
+        stride=stride,
+        whole_must_fit=paged.whole_prompt_must_fit,
+        lone_whole=paged.lone_prompt_whole,
+        detail=detail,
+        expected=expected,
+    )
+
+
+def _pending(policy: Policy, pool: engine.Pool) -> engine.Pending:
+    size = pool.table.size if isinstance(policy, Paged) and not policy.same_step_hits else 0
+    return engine.Pending(np.zeros(1, np.int64), *(np.zeros(size, np.int64) for _ in range(3)))
+
+
+def _requests(about: npt.NDArray[np.int64], about_s: npt.NDArray[np.float64]) -> pd.DataFrame:
+    started, ended = about[:, 1] >= 0, about[:, 2] >= 0
+    return pd.DataFrame(
+        {
+            "state": np.array(["waiting", "running", "finished", "refused"])[about[:, 0]],
+            "admitted_step": pd.Series(about[:, 1], dtype="Int64").mask(~started),
+            "finished_step": pd.Series(about[:, 2], dtype="Int64").mask(~ended),
+            "preemptions": about[:, 3],
+            "hit_tokens": about[:, 4],
+            "waiting_steps": about[:, 5],
+            "waiting_s": np.where(started, about_s[:, 0], np.nan),
+            "latency_s": np.where(ended, about_s[:, 1], np.nan),
+        }
+    )
+
+
+def _running(detail: npt.NDArray[np.int64]) -> pd.DataFrame:
+    return pd.DataFrame(detail, columns=["record", "request", "held_slots", "used_slots"])
+
+
+@contextmanager
+def _shown(progress: npt.NDArray[np.int64], total: int) -> Iterator[None]:
+    """Show how many requests are done, on a terminal, while the compiled loop runs."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+
+    def watch() -> None:
+        with tqdm(total=total, unit="request", delay=1.0, leave=False) as bar:
+            while not done.wait(0.2):
+                bar.update(int(progress[0]) - bar.n)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()

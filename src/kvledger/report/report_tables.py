@@ -1,0 +1,188 @@
+"""What each part of the report shows: data frames of counts, sums and shares.
+
+None holds a row of the trace. Where a single request would show, as the longest does, the next
+power of two stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+import pandas as pd
+
+from kvledger.accounting import survey
+from kvledger.accounting.ledger import Ledger
+from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
+from kvledger.accounting.paging import paged
+from kvledger.accounting.reservation import contiguous, next_power_of_two
+from kvledger.core.lengths import IntArray, LengthTable
+from kvledger.report.deployment import Deployment
+from kvledger.traces.neighbours import sharing_by_window
+from proofbook.plaintext import shown_name
+
+METADATA_BYTES: Mapping[str, int] = {"table entry": 4, "host objects": 250}
+"""Bytes a page: an int32 entry of vLLM's block table, and the CPython objects of a cached page."""
+
+
+def parameters(work: Deployment) -> pd.DataFrame:
+    """List what the report is computed from. Columns: parameter, value, unit, from."""
+    base, running, prefill = work.step_s
+    size = work.model.kv_bytes_per_token
+    rows = [
+        ("trace", work.name, "name", "given"),
+        ("model", shown_name(work.model.name), "name", "given"),
+        ("KV cache a token", f"{size:,}", "bytes", "the model's shape"),
+        ("memory of the cache", f"{work.kv_memory_bytes:,}", "bytes", "given"),
+        ("slots of the pool", f"{work.capacity_slots:,}", "slots", "memory / bytes a token"),
+        ("page size looked at", f"{work.page_size:,}", "slots", "given, or a common default"),
+        ("running at most", f"{work.max_running:,}", "requests", "given, or a common default"),
+        ("looked at in order", f"{work.first:,}", "arrivals at most", "given, or the default"),
+        (
+            "step time model",
+            f"{base:g} + {running:g} x running + {prefill:g} x prefilled",
+            "s",
+            "assumption, no measurement",
+        ),
+    ]
+    return pd.DataFrame(rows, columns=["parameter", "value", "unit", "from"])
+
+
+def sums(work: Deployment) -> pd.DataFrame:
+    """Add the trace up. Columns: quantity, sum, mean of a request (in tokens)."""
+    n, prompts, total = work.total.n_requests, work.lengths.prompt, work.total
+    outputs = total.total_tokens - prompts.total_tokens
+    rows = [
+        ("prompt tokens", prompts.total_tokens, prompts.mean_tokens),
+        ("output tokens", outputs, Fraction(outputs, n)),
+        ("final lengths", total.total_tokens, total.mean_tokens),
+    ]
+    return pd.DataFrame(rows, columns=["quantity", "sum", "mean of a request"])
+
+
+def length_counts(work: Deployment) -> pd.DataFrame:
+    """Count requests by the power of two that their length does not exceed.
+
+    Columns: up_to (tokens), prompts, requests (by final length).
+
+    Examples
+    --------
+    >>> from kvledger.report.deployment import read_deployment
+    >>> counts = length_counts(read_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB"))
+    >>> counts.iloc[-1].tolist(), int(counts["requests"].sum())
+    ([8192, 1241, 1257], 8819)
+    """
+    tables = (work.lengths.prompt, work.total)
+    bounds = [_buckets(table) for table in tables]
+    low = min(int(each.min()) for each in bounds)
+    high = max(int(each.max()) for each in bounds)
+    up_to = [1 << k for k in range(low.bit_length() - 1, high.bit_length())]
+    counted = [
+        [int(table.requests[bound == each].sum()) for each in up_to]
+        for table, bound in zip(tables, bounds, strict=True)
+    ]
+    return pd.DataFrame({"up_to": up_to, "prompts": counted[0], "requests": counted[1]})
+
+
+def _buckets(table: LengthTable) -> IntArray:
+    return next_power_of_two(table.tokens)
+
+
+def ledgers(work: Deployment) -> dict[str, Ledger]:
+    """Account for three reservations and for pages, at final lengths."""
+    return {
+        "reserve the maximum": contiguous(work.total, work.maximum),
+        "reserve a power of two": contiguous(work.total, "pow2"),
+        "reserve the final length": contiguous(work.total, "oracle"),
+        f"pages of {work.page_size:,}": paged(work.total, work.page_size),
+    }
+
+
+def fitting(work: Deployment, named: Mapping[str, Ledger]) -> pd.DataFrame:
+    """Say what each policy holds for a request, and how many of the mean size fit the memory.
+
+    Columns: policy, slots_per_request and MiB_per_request (means), unused_share (of allocated
+    slots), fit (requests).
+    """
+    rows = []
+    for name, ledger in named.items():
+        slots = Fraction(ledger.allocated_slots, ledger.requests)
+        rows.append(
+            {
+                "policy": name,
+                "slots_per_request": slots,
+                "MiB_per_request": slots * work.model.kv_bytes_per_token / 2**20,
+                "unused_share": ledger.unused_share,
+                "fit": work.capacity_slots * ledger.requests // ledger.allocated_slots,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def tail_slack(work: Deployment) -> pd.DataFrame:
+    """Account for the slack of last pages, for every power of two up to the maximum.
+
+    The columns are those of :func:`kvledger.accounting.survey.tail_slack`.
+    """
+    sizes = sorted({*(p for p in DEFAULT_PAGE_SIZES if p <= max(work.maximum, 2)), work.page_size})
+    return survey.tail_slack({work.name: work.lengths}, sizes).drop(columns="trace")
+
+
+def sharing(work: Deployment) -> pd.DataFrame | None:
+    """Count the blocks that requests share with neighbours, for growing neighbourhoods.
+
+    Columns: window_requests, logical_blocks, shared_blocks, shared_share. None where the trace
+    has no page ids.
+
+    Raises
+    ------
+    LedgerError
+        If a request holds an id twice.
+    """
+    trace = work.arrivals
+    if trace is None or trace.page_ids is None:
+        return None
+    windows = [1 << k for k in range(1, trace.n_requests.bit_length()) if 1 << k < trace.n_requests]
+    found = sharing_by_window(trace.page_ids, [*windows, trace.n_requests])
+    frame = pd.DataFrame(found)
+    share = [Fraction(f.shared_blocks, max(f.logical_blocks, 1)) for f in found]
+    return frame.assign(shared_share=pd.Series(share, dtype=object))
+
+
+class Charge(NamedTuple):
+    """What one structure costs a page, and which page size is best for it.
+
+    ``c`` is in token slots a page; ``excess`` is what the page size looked at costs above the
+    best, as a share of the best cost.
+    """
+
+    structure: str
+    bytes_per_page: int
+    c: Fraction
+    best: int
+    excess: Fraction
+
+
+def charges(work: Deployment) -> list[Charge]:
+    """Charge each known structure of metadata, and find the best page size for it alone."""
+    found = []
+    for structure, n_bytes in METADATA_BYTES.items():
+        c = Fraction(n_bytes, work.model.kv_bytes_per_token)
+        sizes = [*DEFAULT_PAGE_SIZES, work.page_size]
+        row = survey.excess_cost({work.name: work.lengths}, work.page_size, c, sizes).iloc[0]
+        found.append(Charge(structure, n_bytes, c, int(row["best"]), row["excess_cost"]))
+    return found
+
+
+def break_evens(work: Deployment) -> pd.DataFrame:
+    """Give the best page size for every cost per page, in slots and in bytes of the model.
+
+    Columns: page_size, c_from, c_to (missing for the last), bytes_from, bytes_to.
+    """
+    frame = survey.envelopes({work.name: work.lengths}).drop(columns="trace")
+    bytes_a_slot = work.model.kv_bytes_per_token
+    for side in ("from", "to"):
+        values = [None if c is None else c * bytes_a_slot for c in frame[f"c_{side}"]]
+        frame[f"bytes_{side}"] = pd.Series(values, dtype=object)
+    return frame

@@ -1,0 +1,1 @@
+"""Request traces: the published ones, and a reader's own in any published form."""

@@ -1,0 +1,153 @@
+"""What the readers share: the list of formats, what they yield, and the words of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import NamedTuple, Never, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import INT64_MAX
+from kvledger.traces.formats.streams import LONGEST_LINE_BYTES, printable
+from kvledger.traces.skipped import Tally
+
+#: What :func:`load_trace` accepts: the name for ``format=`` and what such a file holds.
+TRACE_FORMATS: dict[str, str] = {
+    "azure": "CSV with columns TIMESTAMP, ContextTokens, GeneratedTokens (Azure 2023 and 2024)",
+    "burstgpt": "CSV with columns Timestamp, Request tokens, Response tokens (BurstGPT)",
+    "prefill_decode": (
+        "CSV with columns num_prefill_tokens, num_decode_tokens and maybe num_total_tokens, "
+        "arrived_at (Vidur, Etalon)"
+    ),
+    "tokens": "CSV with columns prompt_tokens, output_tokens and maybe arrival_s",
+    "mooncake": (
+        "JSONL with timestamp (ms), input_length, output_length and maybe hash_ids "
+        "(Mooncake; 512 tokens an id)"
+    ),
+    "qwen": (
+        "JSONL with timestamp (s), input_length, output_length and maybe hash_ids, beside chat_id "
+        "(Qwen-Bailian; 16 tokens an id)"
+    ),
+    "benchmark": (
+        "JSON or JSONL results with input_lens, output_lens and maybe start_times, errors "
+        "(vllm bench serve --save-detailed, sglang.bench_serving --output-details)"
+    ),
+    "openai": (
+        "JSONL of responses with usage: a batch's output file (custom_id, response, error), or "
+        "chat.completion, text_completion or response objects"
+    ),
+    "lengths": "one length a line, a CSV of one column with a header, or a JSON array of lengths",
+}
+
+_MOST_LISTED = 20
+
+#: Other names for some of them.
+ALIASES = {"vllm": "benchmark", "sglang": "benchmark"}
+
+
+class Rows(NamedTuple):
+    """Some requests of a trace, in order.
+
+    Attributes
+    ----------
+    prompt, output : int64 arrays, shape (n,)
+        Tokens of each request: prompts of at least 1, outputs of at least 0, totals within
+        64 bits.
+    arrival_s : float64 array, shape (n,), or None
+        Seconds from the file's first row.
+    page_ids : list of tuples of int, or None
+        Block ids of each prompt.
+    """
+
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    arrival_s: NDArray[np.float64] | None = None
+    page_ids: list[tuple[int, ...]] | None = None
+
+
+#: Rows as they are read; closing it ends the reading.
+RowStream: TypeAlias = Generator[Rows, None, None]
+
+
+class Reading(NamedTuple):
+    """A trace being read: its rows as they come, and what is known about them as a whole.
+
+    Attributes
+    ----------
+    rows : generator of Rows
+        Each is read when it is asked for. If one has no times, the trace has none.
+    tally : Tally
+        Rows left out so far; complete when the iterator is exhausted.
+    page_ids_size : int or None
+        Tokens per block id, where there are ids.
+    by_time : bool
+        The file may have its rows in another order than that of the times it gives.
+    nothing : str
+        What the file is where not even a row was left out.
+    """
+
+    rows: RowStream
+    tally: Tally
+    page_ids_size: int | None = None
+    by_time: bool = False
+    nothing: str = "no requests; accepted: at least one"
+
+
+class UnusableRowError(LedgerError):
+    """A row that cannot be read; ``reason`` says what is wrong without any of its values."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def format_list() -> str:
+    """Return one line for each format, for an error message."""
+    lines = [f"  {name}: {holds}" for name, holds in TRACE_FORMATS.items()]
+    return "\n".join([*lines, "  (a table may be Parquet; the others plain or .gz .bz2 .xz .zst)"])
+
+
+def listed(names: Iterable[str], parting: str = ", ") -> str:
+    """Return names of columns or keys as an error message lists them: on one line, not too many.
+
+    Examples
+    --------
+    >>> listed(["prompt tokens", "x" * 99])[:30], listed(map(str, range(99)))[-20:]
+    ('prompt tokens, xxxxxxxxxxxxxxx', '18, 19 and 79 others')
+    """
+    every = [printable(name if len(name) <= 60 else name[:57] + "...") for name in names]
+    others = f" and {len(every) - _MOST_LISTED} others" if len(every) > _MOST_LISTED else ""
+    return parting.join(every[:_MOST_LISTED]) + others
+
+
+def accepted_whole(minimum: int) -> str:
+    """Say which whole numbers are accepted."""
+    return f"accepted: a whole number from {minimum} to {INT64_MAX}"
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def mixed(label: str, line: int, found: str, format: str) -> Never:
+    """Raise the error of a file that changes its format midway."""
+    raise LedgerError(
+        f"{label}, line {line}: {found} in a file that began as {format}; "
+        "accepted: one format a file, and one header"
+    )
+
+
+def line_too_long(label: str, line: int) -> LedgerError:
+    """Return the error of a line that is not read into memory."""
+    return LedgerError(
+        f"{label}, line {line}: longer than {LONGEST_LINE_BYTES >> 20} MiB; accepted: shorter lines"
+    )
+
+
+def nanosecond_rounded(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return differences of seconds, rounded: 61.114 - 61.1 is 0.014, not 0.013999999999996."""
+    return cast(NDArray[np.float64], np.round(seconds, 9))

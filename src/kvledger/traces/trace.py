@@ -1,0 +1,574 @@
+"""Request traces: how long real requests are, when they came, and which pages they share.
+
+:func:`load_trace` reads the public formats as they are published. A file that cannot be read
+exactly is an error that names the line, the field, the value and what is accepted: a trace that
+loads was read whole. :func:`load_lengths` and :func:`load_blocks` read the tables in ``data/``
+that :mod:`kvledger.traces.derivation` makes of seven public traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kvledger.core.datafiles import data_file
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import INT64_MAX, LengthTable, as_length_array, whole
+from kvledger.traces.formats.detection import read
+from kvledger.traces.formats.forms import ALIASES, TRACE_FORMATS, format_list, listed
+from kvledger.traces.formats.gathering import Gathered, count_lengths, gather
+from kvledger.traces.formats.streams import SUFFIXES, Source, printable
+from kvledger.traces.skipped import Skipped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "TRACE_FORMATS",
+    "TRACE_NAMES",
+    "LengthMarginals",
+    "Trace",
+    "load_blocks",
+    "load_lengths",
+    "load_trace",
+]
+
+#: The traces whose length tables are in ``data/traces``.
+TRACE_NAMES: tuple[str, ...] = (
+    "azure_code_2023",
+    "azure_conv_2023",
+    "mooncake_conversation",
+    "mooncake_synthetic",
+    "sharegpt_8k",
+    "arxiv_summarization_v2",
+    "bwb_v2",
+)
+
+#: Tokens that one block id of the Mooncake traces stands for.
+MOONCAKE_BLOCK = 512
+_LENGTHS_SUFFIX = ".lengths.csv"
+_LENGTHS_COLUMNS = ("tokens", "prompts", "totals")
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class Trace:
+    """Requests in the order of their arrival.
+
+    Parameters
+    ----------
+    prompt_tokens : array_like of int, shape (n,)
+        Tokens of each prompt, at least 1.
+    output_tokens : array_like of int, shape (n,)
+        Tokens generated for each request, at least 0.
+    arrival_s : array_like of float, shape (n,), optional
+        Arrival times in seconds. They may tie and may not go backwards; they are stored
+        as seconds from the first arrival.
+    page_ids : sequence of sequences of int, length n, optional
+        Ids of each prompt's pages in order, each id chained to the pages before it: two
+        requests with the same id hold the same tokens up to that page. There is one id per
+        complete page of the prompt, and there may be one more for a partial last page.
+    page_ids_size : int, optional
+        Tokens per page id, in tokens; needed with `page_ids`.
+    name : str, optional
+        What the trace is called in tables.
+    failed_requests : int
+        Requests of the source that failed and are not in the trace.
+    skipped : mapping from str to int, optional
+        All rows of the source that are not in the trace, by reason, the failed among them.
+
+    Raises
+    ------
+    LedgerError
+        Names the field, the position and the value, and says what is accepted.
+
+    Examples
+    --------
+    >>> trace = Trace([5, 9, 17], [0, 3, 4], arrival_s=[10.0, 10.5, 12.0], name="three")
+    >>> trace
+    Trace('three': 3 requests, 31 prompt + 7 output tokens, over 2.0 s)
+    >>> trace.total_tokens.tolist()
+    [5, 12, 21]
+    >>> trace.arrival_s.tolist()
+    [0.0, 0.5, 2.0]
+    >>> Trace([5, 9], [0, 3], skipped={"no usage": 2})
+    Trace(2 requests, 14 prompt + 3 output tokens, 2 unusable rows left out (2 no usage))
+    """
+
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    arrival_s: NDArray[np.float64] | None
+    page_ids: tuple[tuple[int, ...], ...] | None
+    page_ids_size: int | None
+    name: str | None
+    skipped: Skipped
+
+    def __init__(
+        self,
+        prompt_tokens: ArrayLike,
+        output_tokens: ArrayLike,
+        arrival_s: ArrayLike | None = None,
+        page_ids: Sequence[Sequence[int]] | None = None,
+        page_ids_size: int | None = None,
+        name: str | None = None,
+        failed_requests: int = 0,
+        skipped: Mapping[str, int] | None = None,
+    ) -> None:
+        # Copies: what the caller does to its own arrays later must not reach the trace.
+        prompts = as_length_array(prompt_tokens, "prompt_tokens").copy()
+        outputs = as_length_array(output_tokens, "output_tokens", minimum=0).copy()
+        if len(prompts) == 0:
+            raise LedgerError("prompt_tokens is empty; accepted: at least one request")
+        _same_length(outputs, prompts, "output_tokens")
+        arrivals = None
+        if arrival_s is not None:
+            arrivals = _arrivals(arrival_s)
+            _same_length(arrivals, prompts, "arrival_s")
+            arrivals = arrivals - arrivals[0]
+        pages = None
+        if page_ids is None:
+            if page_ids_size is not None:
+                raise LedgerError(
+                    f"page_ids_size is {page_ids_size!r} but there are no page_ids; "
+                    "accepted: both or neither"
+                )
+        else:
+            if page_ids_size is None:
+                raise LedgerError(
+                    "page_ids need page_ids_size; accepted: the tokens per id, such as 512"
+                )
+            page_ids_size = _page_ids_size(page_ids_size)
+            pages = tuple(tuple(ids) for ids in page_ids)
+            _same_length(pages, prompts, "page_ids")
+            _check_page_ids(pages, prompts, page_ids_size)
+        if not isinstance(skipped, Skipped):
+            if skipped is None and failed_requests:
+                skipped = {"failed": failed_requests}
+            skipped = Skipped(skipped or {}, failed_requests)
+        self._keep(prompts, outputs, arrivals, pages, page_ids_size, name, skipped)
+
+    @classmethod
+    def _of(cls, gathered: Gathered, name: str) -> Self:
+        """Make a trace of arrays that no one else has, without another copy of them."""
+        trace = cls.__new__(cls)
+        trace._keep(*gathered[:-1], name, gathered.skipped)
+        return trace
+
+    def _keep(
+        self,
+        prompts: NDArray[np.int64],
+        outputs: NDArray[np.int64],
+        arrivals: NDArray[np.float64] | None,
+        pages: tuple[tuple[int, ...], ...] | None,
+        page_ids_size: int | None,
+        name: str | None,
+        skipped: Skipped,
+    ) -> None:
+        if int(prompts.max()) + int(outputs.max()) > INT64_MAX:
+            _check_totals(prompts, outputs)
+        for array in (prompts, outputs, arrivals):
+            if array is not None:
+                array.setflags(write=False)
+        for field_name, value in (
+            ("prompt_tokens", prompts),
+            ("output_tokens", outputs),
+            ("arrival_s", arrivals),
+            ("page_ids", pages),
+            ("page_ids_size", page_ids_size),
+            ("name", name),
+            ("skipped", skipped),
+        ):
+            object.__setattr__(self, field_name, value)
+
+    @property
+    def failed_requests(self) -> int:
+        """Requests of the source that failed; :attr:`skipped` gives the reasons."""
+        return self.skipped.failed
+
+    @property
+    def total_tokens(self) -> NDArray[np.int64]:
+        """Final length of each request, prompt and output, in tokens, shape (n,)."""
+        total = self.prompt_tokens + self.output_tokens
+        total.setflags(write=False)
+        return total
+
+    @property
+    def n_requests(self) -> int:
+        """Number of requests."""
+        return len(self.prompt_tokens)
+
+    def __len__(self) -> int:
+        return self.n_requests
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f"{self.name!r}: "
+        prompt, output = map(_sum, (self.prompt_tokens, self.output_tokens))
+        parts = [
+            f"{name}{self.n_requests:,} requests",
+            f"{prompt:,} prompt + {output:,} output tokens",
+        ]
+        if self.arrival_s is not None:
+            parts.append(f"over {self.arrival_s[-1]:,.1f} s")
+        if self.page_ids is not None:
+            parts.append(f"an id per {self.page_ids_size} tokens")
+        if self.skipped:
+            parts.append(str(self.skipped))
+        return f"Trace({', '.join(parts)})"
+
+
+def _sum(tokens: NDArray[np.int64]) -> int:
+    """Return the exact sum of numbers from 0, which may be beyond 64 bits."""
+    return (int((tokens >> 32).sum()) << 32) + int((tokens & 0xFFFFFFFF).sum())
+
+
+def _check_totals(prompts: NDArray[np.int64], outputs: NDArray[np.int64]) -> None:
+    too_long = np.flatnonzero(prompts > INT64_MAX - outputs)
+    if len(too_long):
+        i = int(too_long[0])
+        raise LedgerError(
+            f"prompt_tokens[{i}] + output_tokens[{i}] = {int(prompts[i])} + {int(outputs[i])} "
+            f"is beyond 64 bits; accepted: a total of at most {INT64_MAX} tokens"
+        )
+
+
+def _same_length(values: Sequence[Any] | NDArray[Any], prompts: NDArray[Any], field: str) -> None:
+    if len(values) != len(prompts):
+        raise LedgerError(
+            f"{field} has {len(values)} entries for {len(prompts)} prompt_tokens; "
+            "accepted: one entry for each request"
+        )
+
+
+def _page_ids_size(value: object) -> int:
+    return whole(
+        value,
+        "page_ids_size",
+        minimum=1,
+        accepted="accepted: a whole number of tokens, at least 1, such as 512",
+    )
+
+
+def _arrivals(values: ArrayLike) -> NDArray[np.float64]:
+    accepted = "accepted: finite seconds that do not go backwards"
+    try:
+        times = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise LedgerError(f"arrival_s holds something that is not a number; {accepted}") from None
+    if times.ndim != 1:
+        raise LedgerError(f"arrival_s has {times.ndim} dimensions; accepted: one")
+    bad = np.flatnonzero(~np.isfinite(times))
+    if len(bad):
+        raise LedgerError(f"arrival_s[{bad[0]}]: {float(times[bad[0]])} is not finite; {accepted}")
+    back = np.flatnonzero(np.diff(times) < 0)
+    if len(back):
+        i = int(back[0]) + 1
+        raise LedgerError(
+            f"arrival_s[{i}]: {float(times[i])} is before {float(times[i - 1])}, the arrival "
+            f"of the request ahead of it; {accepted}"
+        )
+    return times
+
+
+def _check_page_ids(
+    pages: tuple[tuple[int, ...], ...], prompts: NDArray[np.int64], size: int
+) -> None:
+    for i, (ids, prompt) in enumerate(zip(pages, prompts.tolist(), strict=True)):
+        complete, whole = prompt // size, -(-prompt // size)
+        if len(ids) not in (complete, whole):
+            raise LedgerError(
+                f"page_ids[{i}] has {len(ids)} ids for a prompt of {prompt} tokens; accepted: "
+                f"{whole}, one per {size} tokens (or {complete}, complete pages only)"
+            )
+        for j, page_id in enumerate(ids):
+            if isinstance(page_id, bool) or not isinstance(page_id, int | np.integer):
+                raise LedgerError(f"page_ids[{i}][{j}] is {page_id!r}; accepted: an integer id")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LengthMarginals:
+    """How long the requests of a trace are, as counts.
+
+    Attributes
+    ----------
+    name : str
+        The trace.
+    prompt : LengthTable
+        Requests by the length of their prompt, in tokens.
+    total : LengthTable
+        Requests by their final length, prompt and output, in tokens.
+    skipped : mapping from str to int
+        Rows of the source that are not counted, by reason.
+
+    Examples
+    --------
+    >>> lengths = LengthTable([5, 9], [1, 2])
+    >>> LengthMarginals("mine", lengths, lengths)
+    LengthMarginals('mine': 3 requests, 23 prompt + 0 output tokens)
+    >>> print(LengthMarginals("mine", lengths, lengths, {"no usage": 2}).skipped)
+    2 unusable rows left out (2 no usage)
+    """
+
+    name: str
+    prompt: LengthTable
+    total: LengthTable
+    skipped: Mapping[str, int] = field(default_factory=Skipped)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.skipped, Skipped):
+            object.__setattr__(self, "skipped", Skipped(self.skipped))
+
+    @property
+    def n_requests(self) -> int:
+        """Number of requests."""
+        return self.total.n_requests
+
+    @property
+    def failed_requests(self) -> int:
+        """Requests of the source that failed; :attr:`skipped` gives the reasons."""
+        return self.skipped.failed if isinstance(self.skipped, Skipped) else 0
+
+    def __repr__(self) -> str:
+        prompt, total = self.prompt.total_tokens, self.total.total_tokens
+        parts = [
+            f"{self.name!r}: {self.n_requests:,} requests",
+            f"{prompt:,} prompt + {total - prompt:,} output tokens",
+        ]
+        if self.skipped:
+            parts.append(str(self.skipped))
+        return f"LengthMarginals({', '.join(parts)})"
+
+
+Unusable = Literal["error", "count"]
+
+
+def load_trace(
+    path: str | Path,
+    format: str | None = None,
+    *,
+    page_ids_size: int | None = None,
+    unusable: Unusable = "error",
+) -> Trace:
+    r"""Read a trace of requests as it was published, or as a server or a benchmark wrote it.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file in one of `TRACE_FORMATS`, or ``"-"`` for standard input. Text is UTF-8 with or
+        without a byte-order mark, lines end in LF or CRLF, the last one or not, and the whole may
+        be compressed (gzip, bzip2, xz, zstd). Tables may be Parquet. On standard input, lengths
+        may stand on one line as well, with commas or blanks between them.
+    format : str, optional
+        A name out of `TRACE_FORMATS` (``"vllm"`` and ``"sglang"`` are ``"benchmark"``).
+        Found from the columns or keys when not given.
+    page_ids_size : int, optional
+        Tokens per hash id of a JSONL trace, where it is not the publisher's own
+        (512 for Mooncake, 16 for Qwen-Bailian).
+    unusable : {"error", "count"}
+        What a row that cannot be read is: an error, or one more in ``skipped``. What is wrong
+        with the whole file (two formats in one, no text in UTF-8) is an error either way.
+
+    Returns
+    -------
+    Trace
+        Times in seconds from the first arrival. Requests that failed as their source says
+        (BurstGPT's zero responses, a benchmark's errors, an HTTP status) and responses without
+        token counts are left out and counted in ``skipped``. Several benchmark runs in one file
+        are joined without times: each run has a clock of its own. The times of a chat log are
+        those at which responses were created, where all say so. A plain length is a prompt with
+        no output.
+
+    Raises
+    ------
+    LedgerError
+        Names the file, the line, the field and the value, and what is accepted. One thing
+        cannot be seen: a last line cut inside its last number is still a number. Tables
+        with ``num_total_tokens`` are safe from that, as the total is checked.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "azure.csv"
+    >>> _ = path.write_bytes(
+    ...     b"TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+    ...     b"2023-11-16 18:17:03.9799600,4808,10\r\n"
+    ...     b"2023-11-16 18:17:04.0319600,3180,8"
+    ... )
+    >>> load_trace(path)
+    Trace('azure': 2 requests, 7,988 prompt + 18 output tokens, over 0.1 s)
+    """
+    format, page_ids_size, count = _options(format, page_ids_size, unusable)
+    with Source(path) as source:
+        gathered = gather(source.label, read(source, format, page_ids_size, count=count))
+        return Trace._of(gathered, _trace_name(source.name))
+
+
+def load_lengths(
+    name: str | Path,
+    format: str | None = None,
+    *,
+    page_ids_size: int | None = None,
+    unusable: Unusable = "error",
+) -> LengthMarginals:
+    """Read how long the requests of a trace are.
+
+    The file is read once and never held: memory is that of the answer, however long the trace.
+
+    Parameters
+    ----------
+    name : str or Path
+        One of `TRACE_NAMES`, read from ``data/``; or a file: a derived table
+        (``*.lengths.csv``), or whatever :func:`kvledger.load_trace` reads, ``"-"`` included.
+    format, page_ids_size, unusable
+        As of :func:`kvledger.load_trace`.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such trace or file, or the file is not what it should be.
+
+    Examples
+    --------
+    >>> code = load_lengths("azure_code_2023")
+    >>> code.n_requests, code.total.max_tokens
+    (8819, 7841)
+    """
+    format, page_ids_size, count = _options(format, page_ids_size, unusable)
+    if name in TRACE_NAMES:
+        return _read_lengths(data_file(f"traces/{name}{_LENGTHS_SUFFIX}"))
+    path = Path(name)
+    if str(path) != "-" and (path.is_dir() or not path.exists()):
+        raise LedgerError(
+            f"{printable(str(name))}: no such file and no such trace; accepted: a trace file, "
+            f"or one of {', '.join(TRACE_NAMES)}"
+        )
+    if path.name.endswith(_LENGTHS_SUFFIX):
+        return _read_lengths(path)
+    with Source(path) as source:
+        tables = count_lengths(source.label, read(source, format, page_ids_size, count=count))
+        return LengthMarginals(_trace_name(source.name), *tables)
+
+
+def _options(
+    format: str | None, page_ids_size: int | None, unusable: str
+) -> tuple[str | None, int | None, bool]:
+    """Return the checked options of reading, the last of them whether to count unusable rows."""
+    format = ALIASES.get(format, format) if isinstance(format, str) else format
+    if format is not None and format not in TRACE_FORMATS:
+        raise LedgerError(f"format {format!r} is not known; accepted:\n{format_list()}")
+    if page_ids_size is not None:
+        page_ids_size = _page_ids_size(page_ids_size)
+    if unusable not in ("error", "count"):
+        raise LedgerError(f"unusable is {unusable!r}; accepted: 'error', 'count'")
+    return format, page_ids_size, unusable == "count"
+
+
+def _trace_name(name: str) -> str:
+    """Return a file's name without the endings that say how it is written."""
+    while suffix := next((s for s in SUFFIXES if name.endswith(s) and name != s), None):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _read_lengths(path: Path) -> LengthMarginals:
+    import pandas as pd  # here: it takes longer to import than a small trace to read
+
+    label = printable(str(path))
+    accepted = f"accepted: columns {', '.join(_LENGTHS_COLUMNS)} of whole numbers"
+    try:
+        frame = pd.read_csv(path, dtype=np.int64, na_filter=False)
+    except (ValueError, OverflowError) as error:
+        raise LedgerError(f"{label}: not a length table ({error}); {accepted}") from None
+    if tuple(frame.columns) != _LENGTHS_COLUMNS:
+        raise LedgerError(f"{label}: the columns are {listed(frame.columns)}; {accepted}")
+    tokens, prompts, totals = (frame[column].to_numpy() for column in _LENGTHS_COLUMNS)
+    if prompts.sum() != totals.sum() or (prompts < 0).any() or (totals < 0).any():
+        raise LedgerError(
+            f"{label}: {prompts.sum()} prompts and {totals.sum()} totals; "
+            "accepted: as many of the one as of the other, none below 0"
+        )
+    return LengthMarginals(
+        path.name.removesuffix(_LENGTHS_SUFFIX),
+        LengthTable(tokens[prompts > 0], prompts[prompts > 0]),
+        LengthTable(tokens[totals > 0], totals[totals > 0]),
+    )
+
+
+def load_requests(name: str) -> Trace:
+    """Read a trace's requests in order, from the table derived from it.
+
+    Arrivals are in whole milliseconds. Block ids are numbered anew; which are equal is as in the
+    raw trace, and so is the number of tokens they stand for.
+
+    Parameters
+    ----------
+    name : str
+        ``"azure_conv_2023"`` or ``"mooncake_conversation"``.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such table.
+
+    Examples
+    --------
+    >>> load_requests("mooncake_conversation").n_requests
+    12031
+    """
+    import pandas as pd
+
+    frame = pd.read_csv(data_file(f"traces/{name}.requests.csv"), dtype=np.int64)
+    page_ids: list[tuple[int, ...]] | None = None
+    if "like" in frame:
+        page_ids, known = [], 0
+        for prompt, like, blocks in zip(
+            frame["prompt_tokens"].tolist(),
+            frame["like"].tolist(),
+            frame["blocks"].tolist(),
+            strict=True,
+        ):
+            new = -(-prompt // MOONCAKE_BLOCK) - blocks
+            start = page_ids[like][:blocks] if blocks else ()
+            page_ids.append((*start, *range(known, known + new)))
+            known += new
+    return Trace(
+        frame["prompt_tokens"].to_numpy(),
+        frame["output_tokens"].to_numpy(),
+        frame["arrival_ms"].to_numpy() / 1000,
+        page_ids,
+        None if page_ids is None else MOONCAKE_BLOCK,
+        name=name,
+    )
+
+
+def load_blocks(name: str) -> pd.DataFrame:
+    """Read how many blocks of a trace neighbours share.
+
+    Parameters
+    ----------
+    name : str
+        ``"mooncake_conversation"`` or ``"mooncake_synthetic"``.
+
+    Returns
+    -------
+    DataFrame
+        ``window_requests`` (the last is the whole trace), ``how`` (``"groups"`` or
+        ``"sliding"``, as in :func:`kvledger.neighbour_sharing`), ``blocks`` (``"all"``
+        hashed blocks, the last of a prompt usually partial, or ``"complete"`` blocks only),
+        ``preamble`` (``"with"`` or ``"without"`` the blocks that most requests start with, in
+        both counts), ``logical_blocks``, ``shared_blocks``.
+
+    Examples
+    --------
+    >>> blocks = load_blocks("mooncake_conversation")
+    >>> whole = blocks[blocks.window_requests == blocks.window_requests.max()]
+    >>> row = whole.query("how == 'groups' and blocks == 'all' and preamble == 'with'").iloc[0]
+    >>> f"{row.shared_blocks / row.logical_blocks:.1%}"
+    '36.6%'
+    """
+    import pandas as pd
+
+    return pd.read_csv(data_file(f"traces/{name}.blocks.csv"))

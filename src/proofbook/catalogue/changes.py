@@ -1,0 +1,360 @@
+"""What differs between two editions of the book: values, data, kinds, places, comings and goings.
+
+A number's value is compared exactly, and a figure's or table's data by their digest. Where one side
+is too old to keep these, what it shows is compared instead, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from proofbook.catalogue import Entry
+from proofbook.catalogue.editions import Edition
+from proofbook.plaintext import printable
+
+__all__ = ["Change", "Changes", "Way", "compare", "markdown", "rows", "summary"]
+
+Way = Literal["value", "data", "kind", "source", "page"]
+
+#: First digits of a digest that old notebooks print, and that a footer shows.
+SHORT_DIGEST = 8
+#: Units that the text of a number shows by itself, or that are none.
+_SAID_UNITS = {None, "", "%", "bytes", "text"}
+_PAGE_STATES = {"": "", "new": ", a new page", "gone": ", a page that is gone"}
+_MARKS = re.compile(r"([\\`*_{}\[\]<>|$&~!@#])")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number, figure or table that both editions have, and in which ways it differs.
+
+    ``by_text`` tells that what is shown was compared: the two digests are then of different things.
+    """
+
+    old: Entry
+    new: Entry
+    ways: tuple[Way, ...]
+    by_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """All that differs between two editions, each part in the order of the pages.
+
+    ``by_text`` names what could only be compared by what it shows, ``unknown`` what could not be
+    compared at all.
+    """
+
+    old: Edition
+    new: Edition
+    changed: tuple[Change, ...]
+    added: tuple[Entry, ...]
+    removed: tuple[Entry, ...]
+    by_text: tuple[Entry, ...] = field(default=())
+    unknown: tuple[Entry, ...] = field(default=())
+
+    @property
+    def same(self) -> tuple[Entry, ...]:
+        """What both editions have and no way tells apart."""
+        differ = {change.new.id for change in self.changed}
+        differ |= {entry.id for entry in (*self.added, *self.unknown)}
+        return tuple(e for e in self.new.catalogue.entries.values() if e.id not in differ)
+
+
+def compare(old: Edition, new: Edition) -> Changes:
+    """Compare two editions.
+
+    Parameters
+    ----------
+    old, new : Edition
+        What is compared, from and to.
+
+    Returns
+    -------
+    Changes
+        An id that stands for another sort of thing in `new` (a table, say, in place of a figure)
+        is removed and added.
+
+    Examples
+    --------
+    >>> from proofbook.catalogue import Catalogue
+    >>> entry = Entry("paged.pages", "number", "computed", None, "chapters/paging", "cell", "10",
+    ...               "10", "pages", "0" * 64, None, None, ())
+    >>> book = Edition("now", Catalogue("0.2.0", "0" * 64, {entry.id: entry}))
+    >>> before = Edition("before", Catalogue("0.1.0", "0" * 64, {}))
+    >>> summary(compare(before, book))[0]
+    'From before to now: 1 number added; nothing changed or removed.'
+    >>> summary(compare(book, book))[0]
+    'From now to now: nothing changed, nothing added or removed; 1 number is the same.'
+    """
+    before, after = old.catalogue.entries, new.catalogue.entries
+    changed: list[Change] = []
+    by_text: list[Entry] = []
+    unknown: list[Entry] = []
+    both = [(before[id], entry) for id, entry in after.items() if _is_in(entry, before)]
+    for one, other in both:
+        same, exactly = _same_content(one, other, old, new)
+        ways: list[Way] = []
+        if same is None:
+            unknown.append(other)
+        elif not same:
+            ways.append("value" if other.what == "number" else "data")
+        if not exactly:
+            by_text.append(other)
+        if one.kind != other.kind:
+            ways.append("kind")
+        elif one.source != other.source:
+            ways.append("source")
+        if one.page != other.page:
+            ways.append("page")
+        if ways:
+            changed.append(Change(one, other, tuple(ways), not exactly))
+    return Changes(
+        old,
+        new,
+        tuple(changed),
+        added=tuple(entry for entry in after.values() if not _is_in(entry, before)),
+        removed=tuple(entry for entry in before.values() if not _is_in(entry, after)),
+        by_text=tuple(by_text),
+        unknown=tuple(unknown),
+    )
+
+
+def _is_in(entry: Entry, entries: Mapping[str, Entry]) -> bool:
+    other = entries.get(entry.id)
+    return other is not None and other.what == entry.what
+
+
+def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple[bool | None, bool]:
+    """Tell whether the content is the same (None: nobody knows), and whether all of it was seen."""
+    early = one.id in old.printed.early or other.id in new.printed.early
+    if one.what == "number":
+        if early:
+            return one.text == other.text, False
+        return (one.value, one.unit, one.text) == (other.value, other.unit, other.text), True
+    if not early:
+        # Early notebooks print the first digits of a figure's digest: enough to tell data apart.
+        length = min(len(one.digest), len(other.digest))
+        return one.digest[:length] == other.digest[:length], True
+    rows = old.printed.table_rows.get(one.id), new.printed.table_rows.get(other.id)
+    return (None, True) if None in rows else (rows[0] == rows[1], False)
+
+
+# ---------------------------------------------------------------- in words
+
+
+def _count(entries: Sequence[Entry]) -> str:
+    """Say how many numbers, figures and tables these are."""
+    said = []
+    for what in ("number", "figure", "table"):
+        n = sum(entry.what == what for entry in entries)
+        if n:
+            said.append(f"{n:,} {what}" + ("" if n == 1 else "s"))
+    return _listed(said)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _is_or_are(entries: Sequence[Entry]) -> str:
+    return "is" if len(entries) == 1 else "are"
+
+
+def summary(changes: Changes) -> list[str]:
+    """Say in a sentence or more what happened, and what could not be compared whole."""
+    said, nothing = [], []
+    groups = (
+        ("changed", [change.new for change in changes.changed]),
+        ("added", changes.added),
+        ("removed", changes.removed),
+    )
+    for word, entries in groups:
+        if entries:
+            said.append(f"{_count(entries)} {word}")
+        else:
+            nothing.append(word)
+    title = f"From {changes.old.name} to {changes.new.name}: "
+    if not said:
+        title += "nothing changed, nothing added or removed"
+    else:
+        title += "; ".join(said)
+        title += f"; nothing {' or '.join(nothing)}" if nothing else ""
+    if changes.same:
+        title += f"; {_count(changes.same)} {_is_or_are(changes.same)} the same"
+    sentences = [f"{title}."]
+    if changes.by_text:
+        sentences.append(
+            f"{_count(changes.by_text)} {_is_or_are(changes.by_text)} compared by the text shown, "
+            "because one side keeps no exact values of them."
+        )
+    if changes.unknown:
+        sentences.append(
+            f"{_count(changes.unknown)} {'has' if len(changes.unknown) == 1 else 'have'} the same "
+            "name on both sides but cannot be compared: one side keeps no digest of the data."
+        )
+    return sentences
+
+
+def in_words(change: Change) -> list[str]:
+    """Say each way in which one thing differs, as ``was`` and ``is``, ready for a sentence."""
+    old, new = change.old, change.new
+    said = []
+    for way in change.ways:
+        if way == "value":
+            was, now = _with_unit(old), _with_unit(new)
+            if was == now:
+                was, now = (f"{e.text} (exactly {e.value} {e.unit})" for e in (old, new))
+            said.append(f"{was}, now {now}")
+        elif way == "data":
+            digests = f"{old.digest[:SHORT_DIGEST]}, now {new.digest[:SHORT_DIGEST]}"
+            said.append("other rows" if change.by_text else f"other data ({digests})")
+        elif way in ("kind", "source"):
+            said.append(f"was {origin(old)}, is {origin(new)}")
+        else:
+            said.append(f"moved here from {_page(old)}")
+    return said
+
+
+def _with_unit(entry: Entry) -> str:
+    return entry.text if entry.unit in _SAID_UNITS else f"{entry.text} {entry.unit}"
+
+
+def origin(entry: Entry) -> str:
+    """Say where an entry's value comes from: its kind, and its source if it has one."""
+    return f"{entry.kind} ({entry.source})" if entry.source else entry.kind
+
+
+def _page(entry: Entry) -> str:
+    return entry.page.removeprefix("chapters/")
+
+
+class PageChanges(NamedTuple):
+    """What differs on one page; ``state`` says if the page itself came or went."""
+
+    page: str
+    state: str
+    changed: list[Change]
+    added: list[Entry]
+    removed: list[Entry]
+
+
+def by_page(changes: Changes) -> list[PageChanges]:
+    """Part what differs by page, in the order of the newer edition, then of the older."""
+    after, before = (
+        {_page(entry) for entry in edition.catalogue.entries.values()}
+        for edition in (changes.new, changes.old)
+    )
+    pages: dict[str, PageChanges] = {}
+    for edition in (changes.new, changes.old):
+        for entry in edition.catalogue.entries.values():
+            page = _page(entry)
+            state = "" if page in before & after else "new" if page in after else "gone"
+            pages.setdefault(page, PageChanges(page, state, [], [], []))
+    for change in changes.changed:
+        pages[_page(change.new)].changed.append(change)
+    for entry in changes.added:
+        pages[_page(entry)].added.append(entry)
+    for entry in changes.removed:
+        pages[_page(entry)].removed.append(entry)
+    return [page for page in pages.values() if page.changed or page.added or page.removed]
+
+
+def rows(changes: Changes) -> list[list[str]]:
+    """Return lines for a terminal: page, what happened, id, was, is."""
+    lines = []
+    for page in by_page(changes):
+        for change in page.changed:
+            lines += [[page.page, way, change.new.id, *_was_is(change, way)] for way in change.ways]
+        for entry in page.added:
+            lines.append([page.page, "added", entry.id, "", _brief(entry)])
+        for entry in page.removed:
+            lines.append([page.page, "removed", entry.id, _brief(entry), ""])
+    return lines
+
+
+def _was_is(change: Change, way: Way) -> tuple[str, str]:
+    if way == "value":
+        was, now = _with_unit(change.old), _with_unit(change.new)
+        return (was, now) if was != now else (str(change.old.value), str(change.new.value))
+    if way == "data" and change.by_text:
+        return "", "other rows"
+    if way == "data":
+        return change.old.digest[:SHORT_DIGEST], change.new.digest[:SHORT_DIGEST]
+    if way == "page":
+        return _page(change.old), _page(change.new)
+    return origin(change.old), origin(change.new)
+
+
+def _brief(entry: Entry) -> str:
+    return _with_unit(entry) if entry.what == "number" else f"data {entry.digest[:SHORT_DIGEST]}"
+
+
+# ---------------------------------------------------------------- Markdown
+
+
+def markdown(changes: Changes) -> str:
+    """Return what differs as Markdown: a summary, then a part for each page that opens.
+
+    Texts of the editions are data: nothing in them is read as Markdown or HTML.
+    """
+    out = [" ".join(_escaped(sentence) for sentence in summary(changes)), ""]
+    for page in by_page(changes):
+        counts = [
+            f"{len(entries):,} {word}"
+            for entries, word in (
+                (page.changed, "changed"),
+                (page.added, "added"),
+                (page.removed, "removed"),
+            )
+            if entries
+        ]
+        out += [
+            '<details class="kv-changes">',
+            f"<summary><code>{html.escape(printable(page.page))}</code>"
+            f"{_PAGE_STATES[page.state]}: {', '.join(counts)}</summary>",
+            "",
+            *(
+                f"- {_code(change.new.id)}: {_escaped('; '.join(in_words(change)))}."
+                for change in page.changed
+            ),
+            *_came_or_went("Added", page.added),
+            *_came_or_went("Removed", page.removed),
+            "",
+            "</details>",
+            "",
+        ]
+    return "\n".join(out)
+
+
+def _came_or_went(word: str, entries: Iterable[Entry]) -> list[str]:
+    lines = []
+    for what in ("number", "figure", "table"):
+        these = [entry for entry in entries if entry.what == what]
+        if these:
+            ids = ", ".join(_code(entry.id) for entry in these)
+            lines.append(f"- {word}: {_count(these)}: {ids}.")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    r"""Return a text whose every character shows as itself in Markdown.
+
+    Examples
+    --------
+    >>> print(_escaped("a_b <script> [x](y) 5%"))
+    a\_b \<script\> \[x\](y) 5%
+    """
+    return _MARKS.sub(r"\\\1", printable(text))
+
+
+def _code(text: str) -> str:
+    """Return a text as a span of code, whatever backticks it holds."""
+    text = printable(text)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"

@@ -1,0 +1,335 @@
+"""When each chapter was last run again and compared, and whether that still holds.
+
+``chapters/checks.json`` is written by the check itself (:mod:`proofbook.build.nbval_plugin`) and by
+nothing else. A row holds for one notebook and one state of code and data: their digests are in it,
+so that a page can say when it was checked, or that it was not since it changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from proofbook.catalogue import What, identity
+from proofbook.dates import EARLIEST, source_date
+from proofbook.errors import InputError
+from proofbook.files import write_whole
+from proofbook.marks import MARK
+
+RECORD_FILE = "chapters/checks.json"
+#: In the folder of execution results: the digest of what each page shows.
+DIGESTS_FILE = "digests.json"
+#: What nbval leaves out of a comparison; the last three are drawings and widgets.
+NOT_COMPARED = frozenset(
+    {
+        "metadata",
+        "traceback",
+        "prompt_number",
+        "output_type",
+        "name",
+        "execution_count",
+        "application/vnd.jupyter.widget-view+json",
+        "image/png",
+        "image/jpeg",
+    }
+)
+#: The package's mark in the metadata of an output: kind, source, exact value.
+#: Tags that change how a cell is run or compared; the others only fold it.
+CHECKING_TAGS = re.compile(r"raises-exception|skip-execution|nbval-.*")
+
+State = Literal["current", "changed", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One chapter's check: of what, when, with what, and how much it compared.
+
+    Attributes
+    ----------
+    digest : str
+        SHA-256 of the chapter's code and of all that its cells show.
+    source_digest, data_digest : str
+        SHA-256 of ``src/``, ``data/`` and the lock file together, and of ``data/`` alone.
+    date : date
+        The day, in UTC.
+    seconds : float
+        How long the cells took.
+    cells, numbers, tables, figures : int
+        What was run, and what was compared.
+    commit : str or None
+        The commit whose files these were; None if there were changes beside it, or no commit.
+    changed_since : str or None
+        The commit that was changed, where `commit` is None.
+    versions : mapping of str to str
+        Of Python and of the packages that decide numbers.
+    cores : int
+        Processor cores of the machine.
+    """
+
+    digest: str
+    source_digest: str
+    data_digest: str
+    date: dt.date
+    seconds: float
+    cells: int
+    numbers: int
+    tables: int
+    figures: int
+    commit: str | None
+    changed_since: str | None
+    versions: Mapping[str, str]
+    cores: int
+
+    def state(self, digest: str | None, source_digest: str) -> State:
+        """Tell whether this check is one of a chapter's present code, outputs and sources.
+
+        Parameters
+        ----------
+        digest : str or None
+            Of the chapter as it is now; None if that is not known.
+        source_digest : str
+            Of the present code and data.
+        """
+        same = self.digest == digest and self.source_digest == source_digest
+        return "current" if same else "changed"
+
+
+# ---------------------------------------------------------------- what is compared
+
+
+def _text(value: object) -> object:
+    """Join the lines that a notebook's file keeps apart."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    return value
+
+
+def compared(outputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    r"""Return what is compared of a cell's outputs: by key, the values in their order.
+
+    These are the texts that strict nbval compares, and what it leaves out although a reader relies
+    on it: the id of each number, and each kind, source and exact value.
+
+    Parameters
+    ----------
+    outputs : sequence of mapping
+        Outputs of one code cell, in the notebook format 4.
+
+    Examples
+    --------
+    >>> compared([{"output_type": "stream", "name": "stdout", "text": "4"},
+    ...           {"output_type": "stream", "name": "stdout", "text": "2\n"}])
+    {'stdout': ['42\n']}
+    """
+    found: dict[str, list[Any]] = {}
+    streams: dict[str, list[Any]] = {}
+    for output in outputs:
+        if output["output_type"] == "stream":
+            name = str(output["name"])
+            if name not in streams:
+                streams[name] = found.setdefault(name, [])
+                streams[name].append("")
+            streams[name][0] += _text(output["text"])
+            continue
+        for key, value in output.items():
+            if key == "data":
+                for mime, content in value.items():
+                    if mime not in NOT_COMPARED:
+                        found.setdefault(mime, []).append(_text(content))
+            elif key not in NOT_COMPARED:
+                found.setdefault(key, []).append(value)
+        metadata = output.get("metadata", {})
+        mark = [metadata.get("scrapbook", {}).get("name"), metadata.get(MARK)]
+        if mark != [None, None]:
+            found.setdefault(f"metadata.{MARK}", []).append(mark)
+    return found
+
+
+def shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[What, str]]:
+    """Yield the numbers, tables and figures that outputs show, by their ids.
+
+    Examples
+    --------
+    >>> from proofbook.marks import MARK, RECORD
+    >>> list(shown([{"output_type": "display_data", "data": {RECORD: "10"},
+    ...              "metadata": {"scrapbook": {"name": "paged.p4.pages"}}}]))
+    [('number', 'paged.p4.pages')]
+    """
+    for output in outputs:
+        found = identity(output.get("data", {}), output.get("metadata", {}))
+        if found is not None:
+            yield found.what, found.id
+
+
+def cell_digest(cell: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a code cell: its source, how it is run, and what it shows."""
+    parts = [
+        _text(cell["source"]),
+        sorted(filter(CHECKING_TAGS.fullmatch, cell.get("metadata", {}).get("tags", ()))),
+        compared(cell.get("outputs", ())),
+    ]
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def joined_digest(cells: Sequence[str]) -> str:
+    """Return the SHA-256 of a chapter from those of its code cells, in their order."""
+    return hashlib.sha256("\n".join(cells).encode()).hexdigest()
+
+
+def notebook_digest(notebook: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of all that a check compares: a notebook's code and what it shows.
+
+    Prose, captions and drawn pictures are no part of it; a figure's data are, by their digest.
+
+    Parameters
+    ----------
+    notebook : mapping
+        A notebook of format 4, as read from its file or by ``nbformat``.
+    """
+    return joined_digest(
+        [cell_digest(cell) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    )
+
+
+# ---------------------------------------------------------------- the record
+
+
+def read_checks(root: Path) -> dict[str, Check]:
+    """Return the checks on record, by page (``chapters/page_tail_slack``); none without a record.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
+
+    Raises
+    ------
+    InputError
+        If the record cannot be read; the message names page and field.
+    """
+    path = root / RECORD_FILE
+    if not path.is_file():
+        return {}
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{RECORD_FILE}: not JSON ({error}); `make check` writes it") from None
+    if not isinstance(rows, dict):
+        raise InputError(f"{RECORD_FILE}: {type(rows).__name__}; accepted: one row a page")
+    return {page: _parse(page, row) for page, row in rows.items()}
+
+
+def made_date(root: Path) -> dt.datetime:
+    """Return the date that a made file bears which must have one, such as an archive or a PDF.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
+
+    Returns
+    -------
+    datetime
+        Of ``SOURCE_DATE_EPOCH``, else the day of the latest check on record, else the first of
+        1980, before which an archive cannot name a day. In UTC.
+
+    Raises
+    ------
+    InputError
+        If the variable is no number of seconds, or the record cannot be read.
+    """
+    chosen = source_date()
+    if chosen is not None:
+        return chosen
+    days = [check.date for check in read_checks(root).values()]
+    return max([EARLIEST, *(dt.datetime.combine(day, dt.time(), dt.UTC) for day in days)])
+
+
+def write_checks(root: Path, checks: Mapping[str, Check]) -> None:
+    """Write the record, whole or not at all: one row a page, in the given order.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written; what was there stays as it was.
+    """
+    rows = {page: _row(check) for page, check in checks.items()}
+    text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+    write_whole(root / RECORD_FILE, text.encode())
+
+
+def _row(check: Check) -> dict[str, Any]:
+    row = {field.name: getattr(check, field.name) for field in dataclasses.fields(check)}
+    return {**row, "date": check.date.isoformat(), "versions": dict(check.versions)}
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+def _is_commit(value: object) -> bool:
+    # Git names commits by SHA-1, or, in newer repositories, by SHA-256.
+    is_sha1 = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40}", value) is not None
+    return value is None or is_sha1 or _is_sha256(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _is_date(value: object) -> bool:
+    try:
+        dt.date.fromisoformat(str(value))
+    except ValueError:
+        return False
+    return isinstance(value, str)
+
+
+def _is_versions(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and "python" in value
+        and all(isinstance(text, str) for text in value.values())
+    )
+
+
+#: field -> (what tells a good value, what is accepted)
+_FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    **dict.fromkeys(
+        ("digest", "source_digest", "data_digest"),
+        (_is_sha256, "64 hexadecimal digits"),
+    ),
+    "date": (_is_date, "a day such as 2026-11-29"),
+    "seconds": (_is_seconds, "a number of at least 0"),
+    **dict.fromkeys(
+        ("cells", "numbers", "tables", "figures", "cores"),
+        (_is_count, "a whole number of at least 0"),
+    ),
+    **dict.fromkeys(("commit", "changed_since"), (_is_commit, "a commit in full, or null")),
+    "versions": (_is_versions, "versions by name, python among them"),
+}
+
+
+def _parse(page: str, row: object) -> Check:
+    if not isinstance(row, dict) or set(row) != set(_FIELDS):
+        fields = sorted(row) if isinstance(row, dict) else type(row).__name__
+        raise InputError(f"{RECORD_FILE}, {page}: {fields}; accepted: {', '.join(_FIELDS)}")
+    for name, (is_good, accepted) in _FIELDS.items():
+        if not is_good(row[name]):
+            raise InputError(
+                f"{RECORD_FILE}, {page}, {name}: {row[name]!r}; accepted: {accepted} "
+                "(`make check` writes it)"
+            )
+    return Check(**{**row, "date": dt.date.fromisoformat(row["date"])})

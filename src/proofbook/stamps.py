@@ -1,0 +1,229 @@
+"""What a picture says of itself: written into PNG and SVG, and read back from any file.
+
+The stamp is one JSON object of texts: in a PNG the text chunk ``proofbook``, in an SVG the element
+``stamp`` in its metadata. Both hold the same. A file that somebody sends is read with bounds: of a
+PNG only its chunks, of an SVG only as far as the stamp, and entities are refused.
+"""
+
+# defusedxml ships no types.
+# mypy: disable-error-code="import-untyped"
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import warnings
+import zlib
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from proofbook.errors import InputError
+from proofbook.project import this_project
+
+__all__ = ["MAX_FILE_BYTES", "NAMESPACE", "read_stamp", "stamped_png", "stamped_svg"]
+
+NAMESPACE = "urn:proofbook:stamp"
+MAX_FILE_BYTES = 64 * 2**20
+MAX_STAMP_BYTES = 2**16
+
+_KEYWORD = "proofbook"
+_PNG = b"\x89PNG\r\n\x1a\n"
+_ACCEPTED = "accepted: a PNG or SVG drawing of this book"
+_NEEDED = ("project", "version", "id", "data_digest")
+#: Texts that other programs show of a PNG -> their key in the stamp.
+_COMMON = {"Title": "title", "Copyright": "licence"}
+_OURS = re.compile(rf'\n?<metadata><stamp xmlns="{NAMESPACE}">[^<]*</stamp></metadata>')
+
+
+def _stamp_text(stamp: Mapping[str, str]) -> str:
+    wrong = [key for key, value in stamp.items() if not isinstance(value, str)]
+    missing = [key for key in _NEEDED if key not in stamp]
+    if wrong or missing:
+        raise InputError(f"stamp: {wrong or missing} not given as texts; needed: {_NEEDED}")
+    # Escaped to ASCII, so that no reader can take it for another encoding.
+    text = json.dumps(dict(stamp), ensure_ascii=True)
+    if len(text) > MAX_STAMP_BYTES:
+        raise InputError(f"stamp: {len(text)} bytes; accepted: at most {MAX_STAMP_BYTES}")
+    return text
+
+
+# --- writing --------------------------------------------------------------------------
+
+
+def stamped_png(png: bytes, stamp: Mapping[str, str]) -> bytes:
+    """Return a PNG with a stamp, in place of one that it had; its pixels stay as they are.
+
+    Parameters
+    ----------
+    png : bytes
+        A whole PNG file.
+    stamp : mapping of str to str
+        With at least ``project``, ``version``, ``id`` and ``data_digest``.
+
+    Raises
+    ------
+    InputError
+        If the bytes are no PNG, or the stamp is no mapping of texts.
+    """
+    text = _stamp_text(stamp)
+    kept = [(kind, data) for kind, data in _chunks(png) if not _is_ours(kind, data)]
+    texts = [_text_chunk(_KEYWORD, text)]
+    texts += [_text_chunk(name, stamp[key]) for name, key in _COMMON.items() if key in stamp]
+    # Right behind the header: readers that stop at the pixels have seen it.
+    parts = [kept[0], *texts, *kept[1:]]
+    return _PNG + b"".join(_written(kind, data) for kind, data in parts)
+
+
+def stamped_svg(svg: str, stamp: Mapping[str, str]) -> str:
+    r"""Return an SVG with a stamp, in place of one that it had.
+
+    Raises
+    ------
+    InputError
+        If the text has no ``svg`` element, or the stamp is no mapping of texts.
+
+    Examples
+    --------
+    >>> stamp = {"project": "book", "version": "1", "id": "fig-a", "data_digest": "0" * 64}
+    >>> stamped_svg("<svg><g/></svg>", stamp)[:54]
+    '<svg>\n<metadata><stamp xmlns="urn:proofbook:stamp">{&q'
+    """
+    text = escape(_stamp_text(stamp))
+    start = re.search(r"<svg\b[^>]*>", svg)
+    if start is None or start.group().endswith("/>"):
+        raise InputError("no svg element with content in the drawing; accepted: an SVG")
+    plain = _OURS.sub("", svg)
+    at = start.end()
+    made = f'<metadata><stamp xmlns="{NAMESPACE}">{text}</stamp></metadata>'
+    return f"{plain[:at]}\n{made}{plain[at:]}"
+
+
+def _chunks(png: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the kind and the content of each chunk."""
+    if not png.startswith(_PNG):
+        raise InputError("the picture is no PNG; accepted: a whole PNG file")
+    found = []
+    at = len(_PNG)
+    while at + 12 <= len(png):
+        length, kind = struct.unpack(">I4s", png[at : at + 8])
+        found.append((kind, png[at + 8 : at + 8 + length]))
+        at += 12 + length
+    if at != len(png) or not found or found[0][0] != b"IHDR" or found[-1][0] != b"IEND":
+        raise InputError("the PNG is broken off; accepted: a whole PNG file")
+    return found
+
+
+def _is_ours(kind: bytes, data: bytes) -> bool:
+    keyword = data.split(b"\0", 1)[0].decode("latin-1")
+    return kind in (b"tEXt", b"iTXt", b"zTXt") and keyword in (_KEYWORD, *_COMMON)
+
+
+def _text_chunk(keyword: str, text: str) -> tuple[bytes, bytes]:
+    try:
+        return b"tEXt", keyword.encode("latin-1") + b"\0" + text.encode("latin-1")
+    except UnicodeEncodeError:
+        return b"iTXt", keyword.encode("latin-1") + b"\0\0\0\0\0" + text.encode()
+
+
+def _written(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+# --- reading --------------------------------------------------------------------------
+
+
+def read_stamp(path: Path) -> dict[str, str]:
+    """Return what a picture says of itself, whatever its file is called.
+
+    Parameters
+    ----------
+    path : Path
+        A PNG or an SVG, possibly from a stranger.
+
+    Returns
+    -------
+    dict of str to str
+        ``project``, ``version``, ``id``, ``title``, ``data_digest``, ``source_digest``,
+        ``licence``, and ``page`` and ``cell`` where they were known.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is too large, is neither PNG nor SVG, or has no stamp of this
+        project.
+    """
+    try:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; {_ACCEPTED}")
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise InputError(f"{path}: {size:,} bytes; accepted: at most {MAX_FILE_BYTES:,}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); {_ACCEPTED}") from None
+    text = _png_text(content, path) if content.startswith(_PNG) else _svg_text(content, path)
+    if text is None:
+        raise InputError(
+            f"{path}: no stamp of {this_project().name} in it; {_ACCEPTED}, as it was downloaded: "
+            "a picture that was copied or saved anew has lost it"
+        )
+    return _parsed(text, path)
+
+
+def _png_text(content: bytes, path: Path) -> str | None:
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            # Opening reads the chunks before the pixels, with bounds, and no pixel.
+            with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+                found: Any = image.info.get(_KEYWORD)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, OverflowError) as error:
+        raise InputError(f"{path}: a PNG that cannot be read ({error}); {_ACCEPTED}") from None
+    return str(found) if found is not None else None
+
+
+def _svg_text(content: bytes, path: Path) -> str | None:
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import iterparse
+
+    is_svg = False
+    try:
+        for event, element in iterparse(io.BytesIO(content), events=("start", "end")):
+            name = element.tag.rpartition("}")[2]
+            if not is_svg and name != "svg":
+                break
+            is_svg = True
+            if event == "end":
+                if element.tag == f"{{{NAMESPACE}}}stamp":
+                    return "".join(element.itertext())
+                element.clear()
+    except DefusedXmlException as error:
+        raise InputError(f"{path}: refused, it has entities ({error}); {_ACCEPTED}") from None
+    except (ParseError, LookupError, ValueError) as error:
+        if is_svg:
+            raise InputError(f"{path}: an SVG that cannot be read ({error}); {_ACCEPTED}") from None
+    if not is_svg:
+        raise InputError(f"{path}: neither PNG nor SVG; {_ACCEPTED}")
+    return None
+
+
+def _parsed(text: str, path: Path) -> dict[str, str]:
+    broken = InputError(f"{path}: its stamp is broken; {_ACCEPTED}, as it was downloaded")
+    if len(text) > MAX_STAMP_BYTES:
+        raise broken
+    try:
+        stamp = json.loads(text)
+    except (ValueError, RecursionError):
+        raise broken from None
+    if not isinstance(stamp, dict) or not all(isinstance(v, str) for v in stamp.values()):
+        raise broken
+    if any(key not in stamp for key in _NEEDED) or stamp["project"] != this_project().name:
+        raise broken
+    return stamp
