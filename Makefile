@@ -15,7 +15,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export PYTHONNOUSERSITE := 1
 
-.PHONY: book test check linkcheck notebooks benchmarks lint environment clean distclean
+.PHONY: book test test-science check linkcheck notebooks benchmarks lint environment clean distclean
 
 book: $(READY)
 	@$(BUILD) book
@@ -26,6 +26,11 @@ NBVAL := -n auto --dist loadfile -p proofbook.build.nbval_plugin --nbval
 
 test: book
 	@$(BIN)/python -m pytest $(NBVAL) --doctest-modules tests src $$($(BUILD) list)
+
+# The science alone, in minutes: what a change to the accounting or the replay must pass first.
+SCIENCE := $(addprefix src/kvledger/,core traces models accounting replays)
+test-science: $(READY)
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" --doctest-modules tests/science $(SCIENCE)
 
 # The chapters alone, and what passed is written down in chapters/checks.json.
 check: $(READY)
@@ -77,7 +82,7 @@ VLLM := 0.33.0
 test-peers: $(READY) $(PEERS_READY)
 	@$(PEERS)/bin/python tests/peers/record_vllm.py --check \
 		$(if $(KVLEDGER_RAW_TRACES),--raw "$(KVLEDGER_RAW_TRACES)")
-	@$(BIN)/python -m pytest tests/test_peers.py
+	@$(BIN)/python -m pytest tests/science/test_peers.py
 
 # vLLM's own list of dependencies asks for CUDA; what its block manager imports is listed here.
 $(PEERS_READY): tests/peers/requirements.txt

@@ -119,7 +119,7 @@ def make_fixture_book(target: Path) -> Book:
     """Lay the small book out with a copy of the package, so that code can be edited."""
     shutil.copytree(FIXTURE, target, dirs_exist_ok=True)
     skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src" / "kvledger", target / "src" / "kvledger", ignore=skip)
+    shutil.copytree(ROOT / "src" / "proofbook", target / "src" / "proofbook", ignore=skip)
     (target / "data").mkdir()
     for path in (ROOT / "data").iterdir():  # the tables of claims; the traces are not needed
         if path.is_file():

@@ -1,9 +1,13 @@
-"""Write a file whole or not at all."""
+"""Files and folders that appear whole or not at all, and a digest over many."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from proofbook.errors import InputError
@@ -47,6 +51,60 @@ def replace_whole(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """Give a folder to fill; it takes its place when the block ends without an error.
+
+    Until then it is a hidden sibling, which any error, and Ctrl-C, removes.
+
+    Raises
+    ------
+    InputError
+        If there is something at `out` other than an empty folder, or it cannot be written to.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with whole_folder(Path(place) / "made") as folder:
+    ...         _ = (folder / "page.html").write_text("whole")
+    ...     sorted(path.name for path in Path(place).rglob("*"))
+    ['made', 'page.html']
+    """
+    _check_free(out)
+    check_folder(out.parent)
+    stage = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
+    try:
+        yield stage
+        mask = os.umask(0o077)
+        os.umask(mask)
+        stage.chmod(0o777 & ~mask)
+        _check_free(out)  # again: much time may have passed
+        stage.rename(out)  # an empty folder gives way
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+
+
+def _check_free(out: Path) -> None:
+    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+        raise InputError(f"{out}: already exists; accepted: a new folder, or an empty one")
+
+
+def files_digest(paths: Iterable[Path], root: Path) -> str:
+    """Return one SHA-256 over the paths, seen from `root`, and the contents of files.
+
+    Examples
+    --------
+    >>> len(files_digest([], Path(".")))
+    64
+    """
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{content}\n".encode())
+    return digest.hexdigest()
 
 
 def check_folder(path: Path) -> None:

@@ -20,7 +20,7 @@ from kvledger.models.engines import (
     page_size_rule,
 )
 
-DATA = Path(__file__).resolve().parent.parent / "data"
+DATA = Path(__file__).resolve().parents[2] / "data"
 RULES = load_page_size_rules()
 
 

@@ -30,7 +30,7 @@ from kvledger.cli import main
 from kvledger.replays.replay import Arrivals, Contiguous, Paged, Saturated, replay
 from kvledger.replays.sweep import sweep
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODULE = importlib.import_module("kvledger.replays.sweep")
 
 THREE = Trace([5, 9, 17], [4, 4, 4])
@@ -444,7 +444,7 @@ def test_a_killed_sweep_goes_on(
         "sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, n_jobs=1, store=sys.argv[2])\n"
     )
     running = subprocess.Popen(
-        [sys.executable, "-c", script, str(Path(__file__).parent), str(store)],
+        [sys.executable, "-c", script, str(Path(__file__).parents[1]), str(store)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     while rows_in(store) < 5:

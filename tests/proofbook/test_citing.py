@@ -22,7 +22,7 @@ from proofbook.catalogue.citations import (
     title,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FIGURE = Entry(
     "fig-a", "figure", "measured", "data/run.json", "chapters/a_b", "c", "Slack grows", None, None,
     "0123456789abcdef" * 4, "Slack grows.", "A line that rises.",

@@ -32,7 +32,7 @@ from proofbook.catalogue.editions import edition, read_release, release_names, t
 from proofbook.catalogue.revisions import digest_of_sources, revision, snapshot
 from proofbook.errors import InputError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXACT = {"value": "9", "unit": "slots"}
 
 

@@ -54,7 +54,7 @@ from proofbook.showing.quantities import UNIT_OF_WORD, quantity
 from proofbook.stamps import read_stamp
 
 Output = tuple[dict[str, Any], dict[str, Any]]
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from proofbook.catalogue.editions import Edition
 from proofbook.catalogue.revisions import snapshot
 from proofbook.pages.changelog import heading, history, present_book
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def with_changelog(target: Path, *releases: Edition) -> Book:

@@ -17,7 +17,7 @@ from kvledger.models.configs import read_config
 from kvledger.models.layers import LayerGroup, StateTensor
 
 PUBLISHED = json.loads(
-    (Path(__file__).resolve().parent / "data" / "configs" / "published.json").read_text(
+    (Path(__file__).resolve().parents[1] / "data" / "configs" / "published.json").read_text(
         encoding="utf-8"
     )
 )

@@ -18,7 +18,7 @@ from proofbook import prose
 from proofbook.claims import read_claims
 from proofbook.marks import RECORD
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(
     path for path in (ROOT / "chapters").glob("*") if path.suffix in {".ipynb", ".md"}
 )

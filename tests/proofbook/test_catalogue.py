@@ -34,7 +34,7 @@ from proofbook.errors import InputError
 from proofbook.marks import RECORD
 from proofbook.project import source_digest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

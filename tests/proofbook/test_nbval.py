@@ -24,7 +24,7 @@ import pytest
 from proofbook import prose
 from proofbook.marks import RECORD
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(p for p in (ROOT / "chapters").glob("*.ipynb") if not p.name.startswith("_"))
 COMPARED = (RECORD, "text/html", "text/plain")
 Notebook = Any

@@ -25,7 +25,7 @@ from kvledger.models.families import FAMILIES, INNER_CONFIGS, REFUSED, WRAPPERS
 from kvledger.models.known import load_model
 from kvledger.models.layers import KINDS, LayerGroup, StateTensor
 
-FOLDER = Path(__file__).resolve().parent / "data" / "configs"
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "configs"
 PUBLISHED = json.loads((FOLDER / "published.json").read_text(encoding="utf-8"))
 RECORDED = json.loads((FOLDER / "transformers.json").read_text(encoding="utf-8"))
 CASES = {row["case"]: row for row in RECORDED["cases"]}
