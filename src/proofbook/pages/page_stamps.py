@@ -1,7 +1,7 @@
 """The line below a page: what the page was made of, and when its numbers were last checked.
 
-All of it comes from the record that the check writes (:mod:`proofbook.catalogue.check_records`), never
-from the clock. A page that shows numbers of other pages is as old as the oldest of what it shows.
+All of it comes from the record that the check writes, never from the clock. A page that shows
+numbers of other pages is as old as the oldest of what it shows.
 """
 
 # Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
