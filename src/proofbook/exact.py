@@ -40,7 +40,7 @@ def exact(value: object) -> Any:
 
 
 def json_text(document: object) -> str:
-    """Return a document as JSON in ASCII, which no terminal obeys.
+    r"""Return a document as JSON in ASCII, which no terminal obeys.
 
     Examples
     --------

@@ -22,9 +22,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from proofbook.build.printing import pdf_name, printer
+from proofbook.build.rendering import make_pages, restore, swap_in
+from proofbook.build.runs_of_notebooks import prepare_kernels, prune, run_stale, say
+from proofbook.build.stored_outputs import normalise_kernels, store_outputs
 from proofbook.catalogue.check_records import read_checks
 from proofbook.contents import toc_entries
 from proofbook.dates import source_date
+from proofbook.errors import InputError
 from proofbook.places import (
     BuildError,
     Place,
@@ -34,11 +39,6 @@ from proofbook.places import (
     input_files,
     is_current,
 )
-from proofbook.build.printing import pdf_name, printer
-from proofbook.build.rendering import make_pages, restore, swap_in
-from proofbook.build.runs_of_notebooks import prepare_kernels, prune, run_stale, say
-from proofbook.build.stored_outputs import normalise_kernels, store_outputs
-from proofbook.errors import InputError
 
 __all__ = [
     "BuildError",

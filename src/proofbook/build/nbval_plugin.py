@@ -39,8 +39,8 @@ from proofbook.catalogue.check_records import (
     write_checks,
 )
 from proofbook.dates import today
-from proofbook.places import BuildError, Place, chapters, digest_of, find_root, input_files
 from proofbook.errors import InputError
+from proofbook.places import BuildError, Place, chapters, digest_of, find_root, input_files
 
 OPTION = "--record-checks"
 CELL = "kvledger-cell"

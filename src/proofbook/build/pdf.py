@@ -16,26 +16,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proofbook.catalogue.check_records import DIGESTS_FILE, Check, made_date, read_checks
-from proofbook.catalogue.citations import RELEASE_YEAR
-from proofbook.contents import base_url, settings
 from proofbook.build.one_page import Chapter, Cover, assemble, book_plan
-from proofbook.pages.number_roles import DOTTED, KINDS
-from proofbook.pages.page_places import cache_folder
-from proofbook.pages.page_stamps import commit_words, counted
 from proofbook.build.printing import (
     ORIGIN,
-    pdf_name,
     finish,
     page_numbers,
+    pdf_name,
     print_settled,
     printer,
 )
-from proofbook.project import source_digest, this_project
+from proofbook.catalogue.check_records import DIGESTS_FILE, Check, made_date, read_checks
+from proofbook.catalogue.citations import RELEASE_YEAR
+from proofbook.contents import base_url, settings
 from proofbook.errors import InputError
 from proofbook.files import write_whole
+from proofbook.pages.number_roles import DOTTED, KINDS
+from proofbook.pages.page_places import cache_folder
+from proofbook.pages.page_stamps import commit_words, counted
+from proofbook.project import source_digest, this_project
 
-__all__ = ["pdf_name", "checked_words", "make_pdf", "offered"]
+__all__ = ["checked_words", "make_pdf", "offered", "pdf_name"]
 
 STYLES = ("_static/pygments.css", "_static/print-book.css")
 #: What a print depends on beside the document and the files that it names.

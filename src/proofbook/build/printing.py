@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ORIGIN",
-    "pdf_name",
     "destinations",
     "finish",
     "page_numbers",
+    "pdf_name",
     "print_settled",
     "printer",
 ]

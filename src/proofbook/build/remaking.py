@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proofbook.catalogue import Catalogue, Entry
-from proofbook.showing.folders import FIGURES_VARIABLE
 from proofbook.errors import InputError
 from proofbook.files import check_folder
+from proofbook.showing.folders import FIGURES_VARIABLE
 
 __all__ = ["Remade", "remake"]
 
@@ -143,8 +143,8 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
         from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
         from tqdm import tqdm
 
-        from proofbook.places import BuildError, Place
         from proofbook.build.runs_of_notebooks import prepare_kernels
+        from proofbook.places import BuildError, Place
     except ImportError as error:
         raise InputError(f"{error.name} is not installed; {_EXTRA}") from error
     at = [0]

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofbook.contents import settings
-from proofbook.places import STAMP, BuildError, Place, chapters, digest_of, input_files
 from proofbook.build.runs_of_notebooks import Run, say
 from proofbook.build.sphinx_runs import run_sphinx
+from proofbook.contents import settings
 from proofbook.errors import InputError
+from proofbook.places import STAMP, BuildError, Place, chapters, digest_of, input_files
 
 REDIRECT = """<!DOCTYPE html>
 <html lang="en">

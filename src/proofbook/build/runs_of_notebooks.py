@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proofbook.catalogue.check_records import DIGESTS_FILE, notebook_digest
-from proofbook.places import BuildError, Place, chapters
 from proofbook.files import write_whole
+from proofbook.places import BuildError, Place, chapters
 
 KEPT_CACHES = 2
 #: Tags that change what running a cell does.
@@ -349,14 +349,16 @@ def _gather_files(folder: Path, runs: Sequence[Run]) -> None:
 def _publish(root: Path, folder: Path, runs: Sequence[Run]) -> None:
     """List what these runs show, and complete the files of figures and tables."""
     from proofbook.catalogue import catalogue_of
-    from proofbook.contents import base_url
     from proofbook.catalogue.publication import publish
-    from proofbook.project import source_digest, this_project
+    from proofbook.contents import base_url
     from proofbook.errors import InputError
+    from proofbook.project import source_digest, this_project
 
     shown = {run.path.relative_to(root).with_suffix("").as_posix(): run.notebook for run in runs}
     try:
-        made = catalogue_of(shown, version=this_project(root).version, source_digest=source_digest())
+        made = catalogue_of(
+            shown, version=this_project(root).version, source_digest=source_digest()
+        )
         publish(made, folder, base_url(root))
     except InputError as error:
         raise BuildError(str(error)) from error

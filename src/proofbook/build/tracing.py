@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proofbook.catalogue import Catalogue, Entry
 from proofbook.build.source_differences import DataChanges, differing_cells
-from proofbook.errors import InputError
-from proofbook.errors import shown
+from proofbook.catalogue import Catalogue, Entry
+from proofbook.errors import InputError, shown
 
 __all__ = ["Trace", "agree", "data_changes", "trace"]
 
