@@ -1,7 +1,7 @@
 """A pytest plugin: nbval with nothing left out, and the record of what it checked.
 
-    pytest -p proofbook.build.nbval_plugin --nbval chapters/*.ipynb                   checks
-    pytest -p proofbook.build.nbval_plugin --nbval --record-checks chapters/*.ipynb   and writes it down
+    pytest -p proofbook.build.nbval_plugin --nbval chapters/*.ipynb
+    pytest -p proofbook.build.nbval_plugin --nbval --record-checks chapters/*.ipynb
 
 Strict nbval compares texts. Each number's id, kind, source and exact value stand in the metadata of
 an output, and a cell without stored outputs is compared with nothing: this plugin compares those

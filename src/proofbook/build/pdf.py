@@ -103,7 +103,9 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
             printed,
             title=f"{cover.title} {cover.version}",
             author=cover.author,
-            creator=f"{this_project().name} {cover.version}, source digest {cover.source_digest[:8]}",
+            creator=(
+                f"{this_project().name} {cover.version}, source digest {cover.source_digest[:8]}"
+            ),
             licence=cover.licence,
             language=cover.language,
             moment=moment,
