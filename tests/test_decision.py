@@ -20,8 +20,13 @@ from kvledger.accounting.sharing import shared_page_ids
 from kvledger.core.lengths import as_lengths
 from kvledger.decision.answers import Line, even_c, tolerated
 from kvledger.decision.decide import decide, default_page_sizes
-from kvledger.decision.page_costs import TERMS, charges_of
-from kvledger.decision.read_time import allocation_seconds, cache_shape, read_time
+from kvledger.decision.page_costs import (
+    TERMS,
+    allocation_seconds,
+    cache_shape,
+    charges_of,
+    read_time,
+)
 from kvledger.decision.workload import Workload, common_prefixes, held_lengths, workload_of
 from kvledger.measure.fit import page_cost
 from kvledger.measure.record import Record

@@ -14,8 +14,8 @@ from matplotlib.text import Text
 
 import kvledger as kv
 from kvledger.chapters import decision_drawings as drawings
+from kvledger.decision import decision_survey as survey
 from kvledger.decision.decide import decide
-from kvledger.decision.decide import decision_survey as survey
 from kvledger.decision.workload import Workload, workload_of
 
 pytestmark = pytest.mark.usefixtures("no_warnings")
@@ -223,7 +223,6 @@ def test_words_for_what_reading_costs() -> None:
     assert interval[1] <= interval[0] <= (interval[2] or 0)
     assert survey.read_interval(decide([5], LLAMA)) is None
     assert survey.range_words(decide([5], LLAMA, page_sizes=[4]).memory) == "4"
-    assert survey.structures(read)["bytes"].tolist() == [4, 4, 250]
 
 
 # --------------------------------------------------------------------------- drawings

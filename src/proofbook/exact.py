@@ -11,11 +11,11 @@ from typing import Any
 __all__ = ["exact", "json_text"]
 
 
-def exact(value: object) -> Any:
+def exact(value: object, *, floats: bool = True) -> Any:
     """Turn a result into what JSON holds: whole numbers as they are, fractions as texts.
 
     Named tuples and data classes become objects. A float stays a float; one that is not finite
-    has no digits, and becomes null.
+    has no digits, and becomes null. Without `floats` each is a text, as Python writes it.
 
     Examples
     --------
@@ -23,17 +23,20 @@ def exact(value: object) -> Any:
     {'c': '3/14', 'pages': 10, 'end': None}
     """
     if isinstance(value, Mapping):
-        return {str(key): exact(item) for key, item in value.items()}
+        return {str(key): exact(item, floats=floats) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: exact(item) for name, item in value._asdict().items()}
+        return exact(value._asdict(), floats=floats)
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: exact(getattr(value, field.name)) for field in fields(value)}
+        each = {field.name: getattr(value, field.name) for field in fields(value)}
+        return exact(each, floats=floats)
     if isinstance(value, list | tuple):
-        return [exact(item) for item in value]
+        return [exact(item, floats=floats) for item in value]
     if isinstance(value, Fraction):
         return str(value)
     if type(value).__module__ == "numpy" and hasattr(value, "item"):
-        return exact(value.item())
+        return exact(value.item(), floats=floats)
+    if isinstance(value, float) and not floats:
+        return repr(value)
     if isinstance(value, float) and not abs(value) < float("inf"):
         return None
     return value
@@ -45,6 +48,6 @@ def json_text(document: object) -> str:
     Examples
     --------
     >>> json_text({"c": Fraction(3, 14)})
-    '{\\n "c": "3/14"\\n}'
+    '{\n "c": "3/14"\n}'
     """
     return json.dumps(exact(document), indent=1, allow_nan=False)

@@ -122,7 +122,7 @@ def _table(decision: Decision) -> Table:
 
 
 def _cell(name: str, value: Any) -> str:
-    from kvledger.decision.wording import number
+    from kvledger.decision.answers import number
 
     if value is None:
         return "not measured"

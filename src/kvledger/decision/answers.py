@@ -1,19 +1,22 @@
-"""Answers to which page size: a range near the best, its ends, and what would change it.
+"""Answers to which page size: a range near the best, its ends, what would change it; in words too.
 
-Everything here is exact and knows only numbers: page sizes, their costs in slots, and what each
-is made of.
+Answers know only numbers, all exact: page sizes, their costs in slots, what each is made of. The
+words for a decision that several commands, tables and pages write are all here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvledger.accounting.metadata import Interval
+from kvledger.decision.page_costs import TERMS, ReadTime
+from kvledger.decision.workload import CommonPrefixes
 
-__all__ = ["Answer", "Change", "End", "Line", "answer_of", "even_c", "tolerated"]
+NOT_MEASURED = "not measured"
+"""What stands in the place of a value that is absent."""
 
 
 class End(NamedTuple):
@@ -163,14 +166,151 @@ def tolerated(page_size: int, lines: Mapping[int, Line], tolerance: Fraction) ->
 
 
 def even_c(one: Line, other: Line) -> Fraction | None:
-    """Return the cost of a page at which two page sizes cost the same; None if there is none.
-
-    Examples
-    --------
-    >>> even_c(Line(Fraction(31), Fraction(31)), Line(Fraction(40), Fraction(10)))
-    Fraction(3, 7)
-    """
+    """Return the cost of a page at which two page sizes cost the same; None if there is none."""
     if one.entries == other.entries:
         return None
     c = (other.held_slots - one.held_slots) / (one.entries - other.entries)
     return c if c >= 0 else None
+
+
+# --------------------------------------------------------------------------- in words
+
+
+def number(value: Fraction | float) -> str:
+    """Write a number for a reader: three digits that count, and no exponent.
+
+    Examples
+    --------
+    >>> number(Fraction(1, 3)), number(12345.6), number(Fraction(1, 10**5))
+    ('0.333', '12,346', '0.00001')
+    """
+    exact = float(value)
+    if abs(exact) >= 1000:
+        return f"{exact:,.0f}"
+    text = f"{exact:.3g}"
+    return f"{exact:.10f}".rstrip("0") if "e" in text else text
+
+
+def cell_words(column: str, value: Any) -> str:
+    """Write a value of :meth:`~kvledger.Decision.frame` for a reader."""
+    if value is None:
+        return NOT_MEASURED
+    if column == "near":
+        return "yes" if value else "no"
+    if column == "above_best":
+        return f"{float(value):.2%}"
+    return number(value) if isinstance(value, Fraction) else f"{value:,}"
+
+
+def range_words(answer: Answer | None) -> str:
+    """Write a range of page sizes, or that it was not measured."""
+    if answer is None:
+        return NOT_MEASURED
+    if answer.low == answer.high:
+        return str(answer.best)
+    return f"{answer.low} to {answer.high}"
+
+
+def span_words(sizes: Sequence[int] | None) -> str:
+    """Write the ends of some page sizes, or that there are none."""
+    return f"{sizes[0]} to {sizes[-1]}" if sizes else "none"
+
+
+def sentence(what: str, answer: Answer) -> str:
+    """Say in one sentence which page sizes are within a percent of the best, and what ends them."""
+    if answer.low == answer.high:
+        text = f"{what}, pages of {answer.best:,} are best, and no other is within a percent"
+    else:
+        text = (
+            f"{what}, page sizes from {answer.low:,} to {answer.high:,} are within a percent of "
+            f"the best, {answer.best:,}"
+        )
+    if answer.above is not None:
+        text += f"; above, it is the {TERMS[answer.above.term]} that grows most"
+    return f"{text}."
+
+
+def answer_lines(
+    title: str, answer: Answer, tested: Sequence[int], tolerance: Fraction
+) -> Iterator[str]:
+    """Say a range of page sizes in a line, and in one more for each of its ends what ends it."""
+    share = f"{float(100 * tolerance):g}%"
+    if len(answer.near) == 1:
+        yield f"{title}: {answer.best} is best, and no other is within {share} of it"
+    else:
+        out = sum(answer.low <= size <= answer.high for size in tested) - len(answer.near)
+        but = f", but for {out} of the page sizes between" if out else ""
+        yield (
+            f"{title}: {answer.low} to {answer.high} are within {share} of the best, "
+            f"{answer.best}{but}"
+        )
+    for words, end in (("below", answer.below), ("above", answer.above)):
+        if end is None:
+            yield f"  {words}: no page size was tested"
+        else:
+            yield (
+                f"  {words}: {end.page_size} costs {number(100 * end.excess_share)}% more; "
+                f"{TERMS[end.term]} grows most, by {number(end.grows_slots)} slots a request"
+            )
+
+
+def read_words(read: ReadTime | None, why_not: str) -> str:
+    """Say what reading a page through the table costs, or why that is not known."""
+    if read is None:
+        return f"{NOT_MEASURED} ({why_not})"
+    line = "" if read.straight else "; the times do not lie on a line"
+    return (
+        f"{number(read.c_slots)} slots a page (between {number(read.c_low)} and "
+        f"{_end_words(read)}) on {read.device}{line}"
+    )
+
+
+def read_lines(read: ReadTime) -> Iterator[str]:
+    """Say where the cost of reading a page was measured, and how well."""
+    where = "" if read.on_gpu else ", a CPU: it says nothing of a GPU"
+    yield (
+        f"  measured on {read.device}{where}: {read.peer} on {read.case}, "
+        f"{number(read.c_slots)} slots a page ({number(read.c_low)} to {_end_words(read)}); off "
+        f"the line by {number(100 * read.residual_share)}% at worst, where repetitions spread by "
+        f"{number(100 * read.spread_share)}%"
+    )
+    if not read.straight:
+        yield "  the times do not lie on a line: a page's cost is not one number"
+
+
+def _end_words(read: ReadTime) -> str:
+    return "no end" if read.c_high is None else number(read.c_high)
+
+
+def interval_words(least: Answer, most: Answer | None) -> str:
+    """Say the ranges at both ends of the measured interval of the cost of reading."""
+    ends = [least] if most is None else [least, most]
+    ranges = " and ".join(f"{each.low} to {each.high}" for each in ends)
+    return f"  at the ends of the measured interval: {ranges}{', and no end' * (most is None)}"
+
+
+def prefix_words(lost_slots: Fraction, page_size: int, prefixes: CommonPrefixes | None) -> str:
+    """Say what rounding loses of shared prefixes, from page ids or as an assumption."""
+    words = f"{number(lost_slots)} slots a request at {page_size}"
+    if prefixes is None:
+        return f"{words}, an assumption: each request's common prefix ends anywhere in a page"
+    return (
+        f"{words}, from page ids of {prefixes.ids_size} tokens among {prefixes.held_together} "
+        "requests in a row; what is common within an id is not seen"
+    )
+
+
+def change_words(change: Change, best: int, bytes_per_token: int) -> str:
+    """Say what would have to be different for another page size to be as good as the best."""
+    conditions = []
+    if change.c_slots is not None:
+        n_bytes = number(change.c_slots * bytes_per_token)
+        conditions.append(f"a page cost {number(change.c_slots)} slots ({n_bytes} bytes)")
+    if change.mean_tokens is not None:
+        conditions.append(f"requests held {number(change.mean_tokens)} tokens on average")
+    if change.page_size < best:
+        lost = number(change.lost_slots)
+        conditions.append(f"rounding lost {lost} slots more of a request's prefix")
+    if conditions:
+        return f"For {change.page_size} to be as good: if {', or '.join(conditions)}."
+    return f"For {change.page_size} to be as good: no cost a page and no length does it."

@@ -8,7 +8,7 @@ them is a winner for every trace or model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Any
 from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES, CostLike, Interval, exact_cost
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthsLike, whole_page_sizes
-from kvledger.decision.answers import Answer, Change, Line, answer_of, even_c, tolerated
+from kvledger.decision import answers
+from kvledger.decision.answers import Answer, Change, Line, number
 from kvledger.decision.page_costs import (
     TERMS,
+    CacheShape,
     Charges,
     Prefix,
+    ReadTime,
     SizeCost,
+    cache_shape,
     charges_of,
+    read_time,
     size_costs,
 )
-from kvledger.decision.read_time import CacheShape, ReadTime, cache_shape, read_time
-from kvledger.decision.wording import plain, text_of
 from kvledger.decision.workload import Workload, workload_of
 from kvledger.models.engines import (
     Structure,
@@ -39,16 +42,13 @@ from kvledger.models.engines import (
 )
 from kvledger.models.known import Model
 from kvledger.traces.trace import LengthMarginals, Trace
+from proofbook.exact import exact
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from kvledger.measure.record import Record
 
-__all__ = ["Decision", "decide", "default_page_sizes"]
-
-_EVERY_UP_TO = 256
-_SIXTEENS_UP_TO = 1024
 _MEMORY = ("tail_slack_slots", "metadata_slots", "shared_lost_slots")
 _TIME = ("read_slots", "allocation_slots")
 
@@ -59,19 +59,17 @@ class Decision:
 
     Attributes
     ----------
-    workload : Workload
-        The trace as a page size sees it.
-    shape : CacheShape
-        The model.
+    workload, shape : Workload, CacheShape
+        The trace as a page size sees it, and the model.
     structures : tuple of Structure
         What is kept for pages, whether or not it depends on their number.
     charges : Charges
         What a page costs, in slots.
     read : ReadTime or None
-        The measured cost of reading; None where there is none, and then ``why_no_read`` says why.
+        The measured cost of reading; None where there is none: ``why_no_read`` says why.
     prefix : {"ids", "expected"} or None
-        Where the cost of lost prefixes comes from; None where it is absent, and then
-        ``why_no_prefix`` says why.
+        Where the cost of lost prefixes comes from; None where it is absent: ``why_no_prefix``
+        says why.
     sizes : tuple of SizeCost
         Every page size tested, ascending.
     tolerance : Fraction
@@ -91,8 +89,6 @@ class Decision:
     sizes: tuple[SizeCost, ...]
     tolerance: Fraction
     kernel: str | None = None
-
-    # ----------------------------------------------------------------------- answers
 
     @cached_property
     def memory(self) -> Answer:
@@ -176,7 +172,7 @@ class Decision:
         Interval(page_size=4, c_from=Fraction(566, 717), c_to=Fraction(424, 197))
         """
         self.cost(page_size)
-        return tolerated(page_size, self._lines, self.tolerance)
+        return answers.tolerated(page_size, self._lines, self.tolerance)
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -198,7 +194,7 @@ class Decision:
         diverging = more / Fraction(best.page_size - page_size, 2)
         return Change(
             page_size=page_size,
-            c_slots=even_c(self._lines[best.page_size], self._lines[page_size]),
+            c_slots=answers.even_c(self._lines[best.page_size], self._lines[page_size]),
             mean_tokens=None if tokens is None or tokens < 1 else tokens,
             lost_slots=more,
             diverging_share=diverging if 0 <= diverging <= 1 else None,
@@ -228,9 +224,7 @@ class Decision:
         if c_read is not None:
             for cost in self.sizes:
                 parts[cost.page_size]["read_slots"] = c_read * cost.entries
-        return answer_of(of, base, parts, self.tolerance)
-
-    # ----------------------------------------------------------------------- showing
+        return answers.answer_of(of, base, parts, self.tolerance)
 
     def frame(self, *, every: bool = False) -> pd.DataFrame:
         """Lay out the costs, one row a page size.
@@ -254,28 +248,24 @@ class Decision:
         import pandas as pd
 
         shown = {cost.page_size for cost in self.sizes} if every else self._shown
-        limit = self.answer.cost_slots
-        rows = []
-        for cost in self.sizes:
-            if cost.page_size not in shown:
-                continue
-            total = cost.total_slots
-            rows.append(
-                {
-                    "page_size": cost.page_size,
-                    "entries": cost.entries,
-                    **{term: getattr(cost, term) for term in TERMS},
-                    "memory_slots": cost.memory_slots,
-                    "time_slots": cost.time_slots,
-                    "total_slots": total,
-                    "total_bytes": total * self.shape.bytes_per_token,
-                    "allocations_per_token": cost.allocations_per_token,
-                    "allocation_ns": self._allocation_ns(cost),
-                    "above_best": total / limit - 1,
-                    "near": cost.page_size in self.answer.near,
-                    "kernels": len(kernels_accepting(cost.page_size, latent=self.shape.latent)),
-                }
-            )
+        rows = [
+            {
+                "page_size": cost.page_size,
+                "entries": cost.entries,
+                **{term: getattr(cost, term) for term in TERMS},
+                "memory_slots": cost.memory_slots,
+                "time_slots": cost.time_slots,
+                "total_slots": cost.total_slots,
+                "total_bytes": cost.total_slots * self.shape.bytes_per_token,
+                "allocations_per_token": cost.allocations_per_token,
+                "allocation_ns": self._allocation_ns(cost),
+                "above_best": cost.total_slots / self.answer.cost_slots - 1,
+                "near": cost.page_size in self.answer.near,
+                "kernels": len(kernels_accepting(cost.page_size, latent=self.shape.latent)),
+            }
+            for cost in self.sizes
+            if cost.page_size in shown
+        ]
         return pd.DataFrame(rows, dtype=object)
 
     def as_dict(self) -> dict[str, Any]:
@@ -285,38 +275,76 @@ class Decision:
         at ``"inf"``.
         """
         needs = (self.needs(size) for size in sorted(self._shown))
-        sizes = [plain(cost) | {"total_slots": plain(cost.total_slots)} for cost in self.sizes]
-        return {
+        document = {
             "trace": self.workload.name,
             "requests": self.workload.requests,
             "averaged_over": "growth" if self.workload.growth else "lengths as held",
             "steps": self.workload.steps,
-            "mean_tokens": plain(self.workload.mean_tokens),
+            "mean_tokens": self.workload.mean_tokens,
             "model": self.shape.name,
             "kv_bytes_per_token": self.shape.bytes_per_token,
-            "tolerance": plain(self.tolerance),
+            "tolerance": self.tolerance,
             "kernel": self.kernel,
-            "structures": plain(self.structures),
-            "c_slots": plain(self.charges.c_slots),
-            "read": plain(self.read),
+            "structures": self.structures,
+            "c_slots": self.charges.c_slots,
+            "read": self.read,
             "why_no_read": self.why_no_read or None,
             "prefix": self.prefix,
             "why_no_prefix": self.why_no_prefix or None,
             "answers": {
-                "memory": plain(self.memory),
-                "time": plain(self.time),
-                "answer": plain(self.answer),
-                "at_the_ends_of_read": plain(self.read_interval),
+                "memory": self.memory,
+                "time": self.time,
+                "answer": self.answer,
+                "at_the_ends_of_read": self.read_interval,
             },
-            "in_both": plain(self.in_both),
-            "needs": [plain(needed) for needed in needs if needed is not None],
-            "changes": plain(self.changes),
-            "sizes": sizes,
+            "in_both": self.in_both,
+            "needs": [needed for needed in needs if needed is not None],
+            "changes": self.changes,
+            "sizes": [c._asdict() | {"total_slots": c.total_slots} for c in self.sizes],
         }
+        return exact(document, floats=False)  # type: ignore[no-any-return]
 
     def text(self) -> str:
         """Return the answers as lines of plain text, the conclusion first."""
-        return text_of(self)
+        workload, shape, c = self.workload, self.shape, self.charges.c_slots
+        lines = [
+            f"{workload.name} on {shape.name}: {workload.requests:,} requests hold "
+            f"{number(workload.mean_tokens)} tokens on average "
+            f"{'while they grow' if workload.growth else 'as held'}; "
+            f"{shape.bytes_per_token:,} bytes a token"
+        ]
+        if self.kernel is not None:
+            rule = page_size_rule(self.kernel)
+            lines.append(f"Tested are page sizes that {rule.label} reads.")
+        prefix = f"not measured ({self.why_no_prefix})"
+        if self.prefix is not None:
+            lost = self.cost(self.answer.best).shared_lost_slots or Fraction(0)
+            found = workload.prefixes if self.prefix == "ids" else None
+            prefix = answers.prefix_words(lost, self.answer.best, found)
+        n_bytes = number(c * shape.bytes_per_token)
+        lines += ["", *self._range_lines("Memory", self.memory), *self._time_lines(), ""]
+        lines.append(f"Shared prefix lost to rounding: {prefix}")
+        lines.append(f"A page costs {number(c)} slots ({n_bytes} bytes) as counted here.")
+        for change in self.changes:
+            lines.append(answers.change_words(change, self.answer.best, shape.bytes_per_token))
+        return "\n".join(lines)
+
+    def _range_lines(self, title: str, answer: Answer) -> Iterator[str]:
+        tested = [cost.page_size for cost in self.sizes]
+        return answers.answer_lines(title, answer, tested, self.tolerance)
+
+    def _time_lines(self) -> list[str]:
+        if self.read is None or self.time is None or self.read_interval is None:
+            return [f"Time to read through the table: not measured ({self.why_no_read})"]
+        both = answers.span_words(self.in_both)
+        together = "Memory and time, a slot held for the time to read one"
+        return [
+            *self._range_lines("Time", self.time),
+            *answers.read_lines(self.read),
+            *self._range_lines(together, self.answer),
+            answers.interval_words(*self.read_interval),
+            f"Near the best in memory and in time, each by itself: {both}",
+        ]
 
     @property
     def _shown(self) -> set[int]:
@@ -436,7 +464,7 @@ def default_page_sizes() -> tuple[int, ...]:
     >>> sizes[0], 48 in sizes, 672 in sizes, sizes[-1]
     (1, True, True, 4096)
     """
-    dense = {*range(1, _EVERY_UP_TO + 1), *range(16, _SIXTEENS_UP_TO + 1, 16)}
+    dense = {*range(1, 257), *range(16, 1025, 16)}
     return tuple(sorted(dense | set(DEFAULT_PAGE_SIZES) | _engine_sizes()))
 
 

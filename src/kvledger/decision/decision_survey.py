@@ -14,45 +14,25 @@ import pandas as pd
 
 from kvledger.accounting.paging import expected_tail_slack
 from kvledger.core.errors import LedgerError
-from kvledger.decision.answers import Answer, End
+from kvledger.decision import answers as wording
+from kvledger.decision.answers import NOT_MEASURED, range_words, span_words
 from kvledger.decision.decide import Decision, decide
 from kvledger.decision.page_costs import TERMS
-from kvledger.decision.wording import number
 from kvledger.decision.workload import Workload
-from kvledger.models.engines import PageSizeRule, kernels_for, load_page_size_rules
+from kvledger.models.engines import kernels_for, load_page_size_rules
 from kvledger.models.known import Model
 
 if TYPE_CHECKING:
     from kvledger.measure.record import Record
 
-__all__ = [
-    "NOT_MEASURED",
-    "answers",
-    "costs",
-    "kernels",
-    "least_token_bytes",
-    "lost_prefixes",
-    "measured",
-    "meeting_c",
-    "memory_parts",
-    "moves",
-    "needed",
-    "page_sizes_in_use",
-    "range_words",
-    "read_interval",
-    "read_words",
-    "rule_ends",
-    "shares",
-    "spread",
-    "structures",
-]
-
 Workloads = Mapping[str, Workload]
+_MEASURED = ["measured on", "device", "trace", "c", "c from", "c to", "a line", "off it", "spread"]
+_MEASURED += ["memory", "time", "both", "added"]
+_ENDS = {"best": "best", "low": "smallest near the best", "high": "largest near the best"}
 
-NOT_MEASURED = "not measured"
-"""What stands in the place of a value that is absent."""
 
-_ENDS = ("best", "low", "high")
+def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), dtype=object)
 
 
 def answers(
@@ -81,8 +61,7 @@ def answers(
     Examples
     --------
     >>> from kvledger.decision.workload import workload_of
-    >>> three = {"three": workload_of([5, 9, 17])}
-    >>> a_quarter = {"a page": 32768}
+    >>> three, a_quarter = {"three": workload_of([5, 9, 17])}, {"a page": 32768}
     >>> frame = answers(
     ...     three, ["Llama-3.1-8B"], page_size=4, metadata=a_quarter, page_sizes=[1, 2, 4]
     ... )
@@ -90,11 +69,12 @@ def answers(
     [2, 'tail slack', Fraction(1, 9)]
     """
     rows = []
+    models = list(models)
     for name, workload in workloads.items():
         for model in models:
             decision = decide(workload, model, **settings)
             memory = decision.memory
-            chosen = decision.cost(page_size).memory_slots
+            ends = {"below": memory.below, "above": memory.above}
             rows.append(
                 {
                     "trace": name,
@@ -102,78 +82,52 @@ def answers(
                     "mean_tokens": workload.mean_tokens,
                     "kv_bytes_per_token": decision.shape.bytes_per_token,
                     "c_slots": decision.charges.c_slots,
-                    "best": memory.best,
-                    "low": memory.low,
-                    "high": memory.high,
-                    "below": _decides(memory.below),
-                    "above": _decides(memory.above),
-                    "excess_share": chosen / memory.cost_slots - 1,
+                    **{end: getattr(memory, end) for end in _ENDS},
+                    **{
+                        side: None if end is None else TERMS[end.term] for side, end in ends.items()
+                    },
+                    "excess_share": decision.cost(page_size).memory_slots / memory.cost_slots - 1,
                 }
             )
-    return pd.DataFrame(rows, dtype=object)
-
-
-def _decides(end: End | None) -> str | None:
-    return None if end is None else TERMS[end.term]
+    return _frame(rows)
 
 
 def spread(frame: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Gather answers by trace or by model: the least and the greatest over all of the other.
+    """Gather answers by ``"trace"`` or ``"model"``: the least and the greatest over the other.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`answers` gives it.
-    by : {"trace", "model"}
-        What a row is.
-
-    Returns
-    -------
-    DataFrame
-        The name, mean_tokens or kv_bytes_per_token (in whose order the rows are), rule_high (of a
-        trace: the largest near the best, by :func:`rule_ends`), and for each of best, low and
-        high the least and the greatest, as best_least and so on.
+    Columns: the name, mean_tokens or kv_bytes_per_token (in whose order the rows are), rule_high
+    (of a trace: the largest near the best, by :func:`rule_ends`), and for each of best, low and
+    high the least and the greatest, as best_least and so on.
     """
     key = {"trace": "mean_tokens", "model": "kv_bytes_per_token"}.get(by)
     if key is None:
         raise LedgerError(f"by is {by!r}; accepted: 'trace', 'model'")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, group in frame.groupby(by, sort=False):
-        row: dict[str, object] = {by: name, key: group[key].iloc[0]}
+        row: dict[str, Any] = {by: name, key: group[key].iloc[0]}
         if by == "trace":
-            row["rule_high"] = rule_ends(group[key].iloc[0])[1]
+            row["rule_high"] = rule_ends(row[key])[1]
         for end in _ENDS:
             row |= {f"{end}_least": group[end].min(), f"{end}_greatest": group[end].max()}
         rows.append(row)
-    rows.sort(key=lambda row: row[key])  # type: ignore[arg-type, return-value]
-    return pd.DataFrame(rows, dtype=object)
+    return _frame(sorted(rows, key=lambda row: row[key]))
 
 
 def moves(frame: pd.DataFrame) -> pd.DataFrame:
     """Say how far each answer moves with the trace alone, and with the model alone.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`answers` gives it, every model for every trace.
-
-    Returns
-    -------
-    DataFrame
-        answer (best, smallest, largest), least and greatest over all, trace_factor (the greatest
-        ratio between two traces with the same model) and model_factor (between two models on the
-        same trace).
+    Columns: answer (best, smallest, largest), least and greatest over all, trace_factor (the
+    greatest ratio between two traces with the same model) and model_factor (between two models on
+    the same trace). ``frame`` is as :func:`answers` gives it, every model for every trace.
     """
-    words = {"best": "best", "low": "smallest near the best", "high": "largest near the best"}
     rows = []
-    for end in _ENDS:
-        row: dict[str, object] = {"answer": words[end]}
-        row |= {"least": frame[end].min(), "greatest": frame[end].max()}
+    for end, words in _ENDS.items():
+        row = {"answer": words, "least": frame[end].min(), "greatest": frame[end].max()}
         for moved, fixed in (("trace", "model"), ("model", "trace")):
             groups = (group[end].tolist() for _, group in frame.groupby(fixed, sort=False))
             row[f"{moved}_factor"] = max(Fraction(max(each), min(each)) for each in groups)
         rows.append(row)
-    return pd.DataFrame(rows, dtype=object)
+    return _frame(rows)
 
 
 def rule_ends(
@@ -203,35 +157,24 @@ def rule_ends(
     return low, 1 + 2 * tolerance * mean_tokens
 
 
+def meeting_c(mean_tokens: Fraction, tolerance: Fraction = Fraction(1, 100)) -> Fraction:
+    """Return the most that reading a page may cost for the two ranges of `rule_ends` to meet."""
+    return tolerance * rule_ends(mean_tokens, tolerance=tolerance)[1]
+
+
 def shares(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
     """Divide each cost of each page size by the tokens held, one row a page size and cost.
 
     A cost that is absent has no row. Columns: page_size, cost, share, near (whether memory is
     within the tolerance).
     """
-    tokens = decision.workload.mean_tokens
-    rows = []
-    for size in page_sizes:
-        cost = decision.cost(size)
-        for term, words in TERMS.items():
-            slots = getattr(cost, term)
-            if slots is not None:
-                near = size in decision.memory.near
-                rows.append(
-                    {"page_size": size, "cost": words, "share": slots / tokens, "near": near}
-                )
-    return pd.DataFrame(rows, dtype=object)
-
-
-def meeting_c(mean_tokens: Fraction, tolerance: Fraction = Fraction(1, 100)) -> Fraction:
-    """Return the most that reading a page may cost for the two ranges of `rule_ends` to meet.
-
-    Examples
-    --------
-    >>> meeting_c(Fraction(1000))
-    Fraction(21, 100)
-    """
-    return tolerance * rule_ends(mean_tokens, tolerance=tolerance)[1]
+    tokens, near = decision.workload.mean_tokens, decision.memory.near
+    return _frame(
+        {"page_size": size, "cost": words, "share": slots / tokens, "near": size in near}
+        for size in page_sizes
+        for term, words in TERMS.items()
+        if (slots := getattr(decision.cost(size), term)) is not None
+    )
 
 
 def least_token_bytes(decision: Decision, page_size: int) -> Fraction | None:
@@ -261,7 +204,7 @@ def memory_parts(decision: Decision) -> pd.DataFrame:
     """
     if decision.prefix is not None:
         raise LedgerError("prefixes are shared; parts that are held are laid out without sharing")
-    rows = [
+    return _frame(
         {
             "page_size": cost.page_size,
             "tokens": decision.workload.mean_tokens,
@@ -271,8 +214,7 @@ def memory_parts(decision: Decision) -> pd.DataFrame:
             "above_best": cost.memory_slots / decision.memory.cost_slots - 1,
         }
         for cost in decision.sizes
-    ]
-    return pd.DataFrame(rows, dtype=object)
+    )
 
 
 def costs(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
@@ -284,39 +226,22 @@ def costs(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
     """
     frame = decision.frame(every=True).set_index("page_size").loc[list(page_sizes)].reset_index()
     least = decision.memory.cost_slots
-    memory = [slots / least - 1 for slots in frame["memory_slots"]]
-    shown = pd.DataFrame(
-        {
-            "page size": frame["page_size"],
-            "tail slack": frame["tail_slack_slots"],
-            "metadata": frame["metadata_slots"],
-            "shared prefix lost": frame["shared_lost_slots"],
-            "time to read": frame["read_slots"],
-            "allocation": frame["allocation_slots"],
-            "allocations a token": frame["allocations_per_token"],
-            "allocation, ns a token": frame["allocation_ns"],
-            "memory above best": pd.Series(memory, dtype=object),
-            "all above best": frame["above_best"],
-        },
-        dtype=object,
-    )
+    above = [slots / least - 1 for slots in frame["memory_slots"]]
+    frame["memory_above_best"] = pd.Series(above, dtype=object)
+    columns = {
+        "page_size": "page size",
+        "tail_slack_slots": "tail slack",
+        "metadata_slots": "metadata",
+        "shared_lost_slots": "shared prefix lost",
+        "read_slots": "time to read",
+        "allocation_slots": "allocation",
+        "allocations_per_token": "allocations a token",
+        "allocation_ns": "allocation, ns a token",
+        "memory_above_best": "memory above best",
+        "above_best": "all above best",
+    }
+    shown = frame[list(columns)].rename(columns=columns).astype(object)
     return shown.where(shown.notna(), NOT_MEASURED)
-
-
-def structures(decision: Decision) -> pd.DataFrame:
-    """List what is kept for pages: engine, structure, bytes, per, place, source."""
-    rows = [
-        {
-            "engine": each.who,
-            "structure": each.structure,
-            "bytes": each.n_bytes,
-            "for each": each.per,
-            "place": each.place,
-            "source": each.source,
-        }
-        for each in decision.structures
-    ]
-    return pd.DataFrame(rows, dtype=object)
 
 
 def read_words(decision: Decision) -> str:
@@ -327,15 +252,7 @@ def read_words(decision: Decision) -> str:
     >>> read_words(decide([5, 9, 17], "Llama-3.1-8B"))
     'not measured (there is no record from a GPU)'
     """
-    read = decision.read
-    if read is None:
-        return f"{NOT_MEASURED} ({decision.why_no_read})"
-    high = "no end" if read.c_high is None else number(read.c_high)
-    line = "" if read.straight else "; the times do not lie on a line"
-    return (
-        f"{number(read.c_slots)} slots a page (between {number(read.c_low)} and {high}) on "
-        f"{read.device}{line}"
-    )
+    return wording.read_words(decision.read, decision.why_no_read)
 
 
 def read_interval(decision: Decision) -> tuple[float, float, float | None] | None:
@@ -356,22 +273,28 @@ def needed(
     is None where the interval has no end; all are None if no cost does it), c_slots (as counted),
     met (whether what is counted is between the two).
     """
-    chosen = list(chosen)
-    rows = []
+    chosen, rows = list(chosen), []
     for name, workload in workloads.items():
         decision = decide(workload, model, **settings)
-        c = decision.charges.c_slots
+        c, size_bytes = decision.charges.c_slots, decision.shape.bytes_per_token
         for size in chosen:
             needs = decision.needs(size)
             ends = (None, None) if needs is None else (needs.c_from, needs.c_to)
             low, high = (end if isinstance(end, Fraction) else None for end in ends)
-            row: dict[str, object] = {"trace": name, "mean_tokens": workload.mean_tokens}
-            row |= {"page_size": size, "c_from": low, "c_to": high}
-            for word, end in (("from", low), ("to", high)):
-                row[f"bytes_{word}"] = None if end is None else end * decision.shape.bytes_per_token
-            row |= {"c_slots": c, "met": needs is not None and needs.c_from <= c <= needs.c_to}
-            rows.append(row)
-    return pd.DataFrame(rows, dtype=object)
+            rows.append(
+                {
+                    "trace": name,
+                    "mean_tokens": workload.mean_tokens,
+                    "page_size": size,
+                    "c_from": low,
+                    "c_to": high,
+                    "bytes_from": None if low is None else low * size_bytes,
+                    "bytes_to": None if high is None else high * size_bytes,
+                    "c_slots": c,
+                    "met": needs is not None and needs.c_from <= c <= needs.c_to,
+                }
+            )
+    return _frame(rows)
 
 
 def page_sizes_in_use() -> pd.DataFrame:
@@ -379,7 +302,7 @@ def page_sizes_in_use() -> pd.DataFrame:
 
     Columns: who, what, accepts, heads (that it reads; None for any), default, note, source.
     """
-    rows = [
+    return _frame(
         {
             "who": rule.who,
             "what": rule.what,
@@ -390,8 +313,7 @@ def page_sizes_in_use() -> pd.DataFrame:
             "source": rule.source,
         }
         for rule in load_page_size_rules().values()
-    ]
-    return pd.DataFrame(rows, dtype=object)
+    )
 
 
 def kernels(decision: Decision) -> pd.DataFrame:
@@ -400,46 +322,25 @@ def kernels(decision: Decision) -> pd.DataFrame:
     Columns: kernel, accepts, default, near (page sizes it reads that are near the best), least
     (the one of those it reads that costs least), excess_share (what that costs above the best).
     """
-    answer = decision.answer
-    rows = []
+    answer, rows = decision.answer, []
     for rule in kernels_for(decision.shape.latent):
         accepted = [cost for cost in decision.sizes if rule.accepts_size(cost.page_size)]
         if not accepted:
             continue
         least = min(accepted, key=lambda cost: (cost.total_slots, -cost.page_size))
+        near = [size for size in answer.near if rule.accepts_size(size)]
+        few = ", ".join(map(str, near)) or "none"
         rows.append(
             {
                 "kernel": rule.label,
                 "accepts": rule.accepts,
                 "default": rule.default,
-                "near": _sizes_words(rule, answer.near),
+                "near": few if len(near) <= 3 else span_words(near),
                 "least": least.page_size,
                 "excess_share": least.total_slots / answer.cost_slots - 1,
             }
         )
-    return pd.DataFrame(rows, dtype=object)
-
-
-def _sizes_words(rule: PageSizeRule, near: Iterable[int]) -> str:
-    found = [size for size in near if rule.accepts_size(size)]
-    if len(found) <= 3:
-        return ", ".join(map(str, found)) or "none"
-    return f"{found[0]} to {found[-1]}"
-
-
-def range_words(answer: Answer | None) -> str:
-    """Write a range of page sizes, or that it was not measured.
-
-    Examples
-    --------
-    >>> range_words(None)
-    'not measured'
-    """
-    if answer is None:
-        return NOT_MEASURED
-    if answer.low == answer.high:
-        return str(answer.best)
-    return f"{answer.low} to {answer.high}"
+    return _frame(rows)
 
 
 def measured(
@@ -451,10 +352,8 @@ def measured(
     ----------
     records : mapping of str to Record or None
         By what they are of, such as "a GPU"; None where there is no record.
-    workloads : mapping of str to Workload
-        The traces.
-    model : str or Model
-        The model; a record without its heads says nothing of it.
+    workloads, model : mapping of str to Workload, str or Model
+        The traces, and the model; a record without its heads says nothing of it.
 
     Returns
     -------
@@ -466,42 +365,21 @@ def measured(
     """
     rows: list[dict[str, object]] = []
     for kind, record in records.items():
-        decisions = {
-            name: decide(each, model, record=record, **settings) for name, each in workloads.items()
-        }
-        first = next(iter(decisions.values()))
-        if first.read is None:
-            why = f"no record from {kind}" if record is None else first.why_no_read
-            row: dict[str, object] = dict.fromkeys(_MEASURED)
-            rows.append(row | {"measured on": kind, "device": f"{NOT_MEASURED}: {why}"})
-            continue
-        for name, decision in decisions.items():
-            read, both = decision.read, decision.in_both or ()
-            assert read is not None
-            found = f"{both[0]} to {both[-1]}" if both else "none"
-            values = (kind, read.device, name, read.c_slots, read.c_low, read.c_high)
-            values += ("yes" if read.straight else "no", read.residual_share, read.spread_share)  # type: ignore[assignment]
-            values += (range_words(decision.memory),)  # type: ignore[assignment]
-            values += (range_words(decision.time), found, range_words(decision.answer))  # type: ignore[assignment]
+        for name, workload in workloads.items():
+            decision = decide(workload, model, record=record, **settings)
+            read = decision.read
+            if read is None:
+                why = f"no record from {kind}" if record is None else decision.why_no_read
+                absent = {"measured on": kind, "device": f"{NOT_MEASURED}: {why}"}
+                rows.append(dict.fromkeys(_MEASURED) | absent)
+                break  # of no trace
+            line = "yes" if read.straight else "no"
+            values: list[object] = [kind, read.device, name, read.c_slots, read.c_low, read.c_high]
+            values += [line, read.residual_share, read.spread_share, range_words(decision.memory)]
+            values += [range_words(decision.time), span_words(decision.in_both)]
+            values += [range_words(decision.answer)]
             rows.append(dict(zip(_MEASURED, values, strict=True)))
-    return pd.DataFrame(rows, columns=list(_MEASURED), dtype=object)
-
-
-_MEASURED = (
-    "measured on",
-    "device",
-    "trace",
-    "c",
-    "c from",
-    "c to",
-    "a line",
-    "off it",
-    "spread",
-    "memory",
-    "time",
-    "both",
-    "added",
-)
+    return pd.DataFrame(rows, columns=_MEASURED, dtype=object)
 
 
 def lost_prefixes(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
@@ -510,15 +388,12 @@ def lost_prefixes(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame
     Columns: page_size, lost_slots (from page ids; None without), expected_slots ((p - 1) / 2, as
     if every request's common prefix ended anywhere), tail_slack_slots; a request and step each.
     """
-    rows = []
-    for size in page_sizes:
-        cost = decision.cost(size)
-        rows.append(
-            {
-                "page_size": size,
-                "lost_slots": cost.shared_lost_slots if decision.prefix == "ids" else None,
-                "expected_slots": expected_tail_slack(size),
-                "tail_slack_slots": cost.tail_slack_slots,
-            }
-        )
-    return pd.DataFrame(rows, dtype=object)
+    return _frame(
+        {
+            "page_size": cost.page_size,
+            "lost_slots": cost.shared_lost_slots if decision.prefix == "ids" else None,
+            "expected_slots": expected_tail_slack(cost.page_size),
+            "tail_slack_slots": cost.tail_slack_slots,
+        }
+        for cost in map(decision.cost, page_sizes)
+    )

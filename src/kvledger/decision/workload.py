@@ -7,7 +7,7 @@ table of lengths, and slack and pages follow from it as from any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -25,11 +25,10 @@ from kvledger.core.lengths import (
     check_growth,
     exact_dot,
     exact_sum,
+    is_counts,
     whole,
 )
 from kvledger.traces.trace import LengthMarginals, Trace, load_lengths
-
-__all__ = ["CommonPrefixes", "Workload", "common_prefixes", "held_lengths", "workload_of"]
 
 #: Longest request whose growth is averaged; the table of held lengths has an entry for each.
 LONGEST = 1 << 24
@@ -86,18 +85,14 @@ class Workload:
 
     Attributes
     ----------
-    name : str
-        What it is called.
-    requests : int
-        Requests.
+    name, requests : str, int
+        What it is called, and how many requests it has.
     held : LengthTable
         How many requests and steps hold each length.
     growth : bool
-        Whether lengths are averaged over growth; else they are taken as they are held, one step
-        a request.
-    started, ended : LengthTable
-        Lengths at which requests start to decode and at which they end; without growth the former
-        is None.
+        Whether lengths are averaged over growth; else they are as held, one step a request.
+    ended, started : LengthTable
+        Lengths at which requests end and at which they start to decode (None without growth).
     prefixes : CommonPrefixes or None
         Prefixes in common, where page ids say so.
     """
@@ -140,8 +135,6 @@ class Workload:
 
         Examples
         --------
-        >>> workload_of(Trace([5, 9], [3, 3])).allocations([4])
-        {4: 0}
         >>> workload_of(Trace([5, 8], [4, 1])).allocations([4])
         {4: 2}
         """
@@ -251,7 +244,7 @@ def workload_of(
     >>> workload_of([5, 9, 17]).mean_tokens
     Fraction(31, 3)
     """
-    held_together = _held_together(held_together)
+    _held_together(held_together)
     if isinstance(trace, Workload):
         return trace
     if isinstance(trace, str | Path):
@@ -268,12 +261,8 @@ def workload_of(
             trace.name, trace.n_requests, held, True, trace.total, trace.prompt, prefixes
         )
     table = as_lengths(trace)
-    name = f"{table.n_requests} lengths" if _is_plain(trace) else "the counts"
+    name = "the counts" if is_counts(trace) else f"{table.n_requests} lengths"
     return Workload(name, table.n_requests, table, False, table)
-
-
-def _is_plain(lengths: LengthsLike) -> bool:
-    return not isinstance(lengths, LengthTable | Mapping) and not hasattr(lengths, "columns")
 
 
 def _held_together(value: object) -> int:
