@@ -40,7 +40,7 @@ from kvledger.chapters import (
     attention_report,
     published,
 )
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.measure.record import Absence, Record, Timing
 from proofbook import figure
 from proofbook.showing import figures, outputs

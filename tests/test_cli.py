@@ -31,7 +31,8 @@ from kvledger.core.lengths import as_lengths
 from kvledger.core.units import UNITS, bytes_text, parse_bytes
 from kvledger.models.known import load_model
 from kvledger.models.layers import StateTensor
-from kvledger.traces.trace import load_lengths, load_requests
+from kvledger.traces.derivation import load_requests
+from kvledger.traces.trace import load_lengths
 from proofbook.catalogue.editions import edition
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -27,9 +27,10 @@ from kvledger.traces.derivation import (
     common_preamble,
     derive_tables,
     lengths_table,
+    load_blocks,
     load_manifest,
 )
-from kvledger.traces.trace import TRACE_NAMES, Trace, load_blocks, load_lengths, load_trace
+from kvledger.traces.trace import TRACE_NAMES, Trace, load_lengths, load_trace
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 ENTRIES = {entry["path"]: entry for entry in load_manifest(DATA)}

@@ -31,7 +31,7 @@ from kvledger.decision.workload import Workload, common_prefixes, held_lengths, 
 from kvledger.measure.fit import page_cost
 from kvledger.measure.record import Record
 from kvledger.models.engines import PRESETS, load_structures, structures_of
-from kvledger.traces.neighbours import neighbour_sharing
+from kvledger.traces.derivation import neighbour_sharing
 
 MODEL = kv.Model("tiny", full_layers=1, kv_heads=1, head_dim=25)  # 100 bytes a token
 LLAMA = "Llama-3.1-8B"

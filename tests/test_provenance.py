@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from kvledger.chapters import provenance
-from kvledger.core.datafiles import data_file, data_folder
+from kvledger.core import data_file, data_folder
 
 
 def test_every_derived_table_is_listed_with_its_digest() -> None:

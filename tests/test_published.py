@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvledger.chapters import published
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 
 

@@ -138,7 +138,7 @@ def test_a_picture_of_a_release_says_what_else_changed_on_its_page(
     old = book(figure("fig-a", OLD), number("a.b", "9"), number("a.c", "9", page="chapters/other"))
     (tmp_path / "releases").mkdir()
     (tmp_path / "releases" / "0.1.0.json").write_bytes(snapshot(old))
-    monkeypatch.setattr("kvledger.core.datafiles.data_folder", lambda: tmp_path)
+    monkeypatch.setattr("kvledger.core.data_folder", lambda: tmp_path)
     path = write_svg(tmp_path / "a.svg")
     new = [figure("fig-a", NEW), number("a.b", "10"), number("a.c", "8", page="chapters/other")]
     folder = write_book(tmp_path / "html", *new)

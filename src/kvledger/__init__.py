@@ -58,14 +58,17 @@ if TYPE_CHECKING:
     from kvledger.models.shapes import Model
     from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
     from kvledger.replays.sweep import sweep
-    from kvledger.traces.neighbours import NeighbourSharing, neighbour_sharing
+    from kvledger.traces.derivation import (
+        NeighbourSharing,
+        load_blocks,
+        load_requests,
+        neighbour_sharing,
+    )
     from kvledger.traces.trace import (
         TRACE_NAMES,
         LengthMarginals,
         Trace,
-        load_blocks,
         load_lengths,
-        load_requests,
         load_trace,
     )
 
@@ -121,12 +124,15 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "TRACE_NAMES",
         "LengthMarginals",
         "Trace",
-        "load_blocks",
         "load_lengths",
-        "load_requests",
         "load_trace",
     ),
-    "kvledger.traces.neighbours": ("NeighbourSharing", "neighbour_sharing"),
+    "kvledger.traces.derivation": (
+        "NeighbourSharing",
+        "load_blocks",
+        "load_requests",
+        "neighbour_sharing",
+    ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -371,7 +371,7 @@ def test_a_malformed_table_of_claims(
 ) -> None:
     path = tmp_path / "claims.csv"
     path.write_text(text)
-    monkeypatch.setattr("kvledger.core.datafiles.data_file", lambda name: path)
+    monkeypatch.setattr("kvledger.core.data_file", lambda name: path)
     with pytest.raises(InputError, match=f"claims.csv {says}"):
         read_claims()
 

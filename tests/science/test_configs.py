@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.models.config_fields import MOST_LAYERS
 from kvledger.models.configs import known_model_types, read_config
 from kvledger.models.families import FAMILIES, INNER_CONFIGS, REFUSED, WRAPPERS

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths
+from kvledger.traces import length_counter as counting
 from kvledger.traces.length_counter import LengthCounter
-from kvledger.traces.trace import length_counter as counting
 
 lengths = st.one_of(st.integers(1, 50), st.integers(1, 2**40), st.integers(2**20 - 2, 2**20 + 2))
 

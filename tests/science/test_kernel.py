@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvledger.traces.formats import plain_rows as kernel
-from kvledger.traces.formats import text_tables as tables
-from kvledger.traces.formats.columns import TABLES, Columns, date_nanoseconds
-from kvledger.traces.formats.plain_rows import (
+from kvledger.traces import plain_rows as kernel
+from kvledger.traces import text_tables as tables
+from kvledger.traces.columns import TABLES, Columns, date_nanoseconds
+from kvledger.traces.plain_rows import (
     DATE,
     IGNORED,
     OUTPUT,
@@ -23,8 +23,8 @@ from kvledger.traces.formats.plain_rows import (
     TOTAL,
     parse_table,
 )
-from kvledger.traces.formats.streams import Block
-from kvledger.traces.formats.text_tables import _TableReader
+from kvledger.traces.streams import Block
+from kvledger.traces.text_tables import _TableReader
 from kvledger.traces.trace import load_lengths, load_trace
 
 
@@ -234,7 +234,7 @@ def test_compiled_or_not_a_file_gives_the_same(
         return real(*arguments, **options)
 
     monkeypatch.setattr(kernel, "parse_table", counted)
-    monkeypatch.setattr("kvledger.traces.formats.streams._BLOCK_BYTES", 4096)
+    monkeypatch.setattr("kvledger.traces.streams._BLOCK_BYTES", 4096)
     compiled = load_trace(tmp_path / "t.csv")
     assert len(calls) > 20
     for name in ("prompt_tokens", "output_tokens", "arrival_s"):
@@ -245,7 +245,7 @@ def test_compiled_or_not_a_file_gives_the_same(
 def test_times_may_not_go_back_from_block_to_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvledger.traces.formats.streams._BLOCK_BYTES", 64)
+    monkeypatch.setattr("kvledger.traces.streams._BLOCK_BYTES", 64)
     lines = [f"{i},5,1" for i in range(200)]
     lines[100] = "98.5,5,1"
     path = tmp_path / "t.csv"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 
 COUNT = st.integers(0, 10**6)
 POOL = ("capacity_slots", "unallocated_slots", "external_slots")

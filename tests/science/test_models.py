@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 import kvledger as kv
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.models.known import DTYPE_BYTES
 
 GIB = 2**30

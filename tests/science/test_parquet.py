@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import kvledger as kv
 from kvledger.core.errors import LedgerError
-from kvledger.traces.formats import parquet
+from kvledger.traces import parquet
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 import kvledger as kv
 from kvledger.core.errors import LedgerError
-from kvledger.traces.formats import json_lines
-from kvledger.traces.formats import streams as reading
-from kvledger.traces.formats.streams import Source
+from kvledger.traces import json_lines
+from kvledger.traces import streams as reading
+from kvledger.traces.streams import Source
 
 TOKENS = "prompt_tokens,output_tokens\n5,1\n9,0\n"
 
@@ -390,7 +390,7 @@ def test_counting_lengths_takes_no_more_memory_for_more_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, rows: int
 ) -> None:
     monkeypatch.setattr(reading, "_BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr("kvledger.traces.formats.request_records._BATCH", 1 << 10)
+    monkeypatch.setattr("kvledger.traces.request_records._BATCH", 1 << 10)
     peaks = []
     for factor in (1, 1, 4):  # the first imports, and compiles
         long_file(tmp_path / "t", kind, factor * rows)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rawtraces import raw_folder
 
 import kvledger as kv
-from kvledger.traces import trace as traces_module
+from kvledger.traces import derivation as traces_module
 from kvledger.traces.derivation import requests_table
 
 BLOCK = traces_module.MOONCAKE_BLOCK

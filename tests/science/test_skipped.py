@@ -15,7 +15,7 @@ import pytest
 import kvledger as kv
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths
-from kvledger.traces.skipped import Skipped, Tally
+from kvledger.traces.forms import Skipped, Tally
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from rawtraces import raw_folder
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX
-from kvledger.traces.formats.streams import Block
-from kvledger.traces.formats.text_tables import TABLES, _TableReader
-from kvledger.traces.neighbours import neighbour_sharing, sharing_by_window
+from kvledger.traces.derivation import neighbour_sharing, sharing_by_window
+from kvledger.traces.streams import Block
+from kvledger.traces.text_tables import TABLES, _TableReader
 from kvledger.traces.trace import TRACE_FORMATS, Trace, load_trace
 
 AZURE = (
@@ -177,12 +177,12 @@ def test_blocks_of_lines_do_not_matter(
 ) -> None:
     contents = [AZURE, MOONCAKE, BURST, PREFILL, json.dumps(RUN, indent=1), "[5,\n9]"]
     whole = [lists(load_trace(write(content))) for content in contents]
-    monkeypatch.setattr("kvledger.traces.formats.streams._BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("kvledger.traces.streams._BLOCK_BYTES", block_bytes)
     assert [lists(load_trace(write(content))) for content in contents] == whole
 
 
 def test_an_error_counts_lines_across_blocks(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvledger.traces.formats.streams._BLOCK_BYTES", 8)
+    monkeypatch.setattr("kvledger.traces.streams._BLOCK_BYTES", 8)
     content = "\n\nlength\n" + "1000\n" * 50 + "\n-3\n"
     with pytest.raises(LedgerError, match="line 55: length is '-3'"):
         load_trace(write(content))

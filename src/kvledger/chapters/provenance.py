@@ -7,7 +7,7 @@ import tomllib
 
 import pandas as pd
 
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 
 DIGEST_CHARACTERS = 12
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from kvledger.accounting.paging import page_counts
 from kvledger.accounting.sharing import shared
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 from kvledger.models.known import Model, kv_bytes_per_token, load_models
 

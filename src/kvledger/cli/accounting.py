@@ -20,7 +20,7 @@ from kvledger.core.lengths import LengthTable
 from kvledger.core.units import parse_bytes
 from kvledger.models.choice import choose_model
 from kvledger.models.known import Model
-from kvledger.traces.skipped import Skipped
+from kvledger.traces.forms import Skipped
 
 if TYPE_CHECKING:
     from kvledger.traces.trace import LengthMarginals

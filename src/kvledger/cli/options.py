@@ -223,7 +223,8 @@ def reading(read_as: str | None, unusable: str | None) -> dict[str, Any]:
 
 def read_trace(text: str, options: Mapping[str, Any]) -> Trace:
     """Read a trace's requests in order: from a file, or a committed table of requests."""
-    from kvledger.traces.trace import TRACE_NAMES, load_requests, load_trace
+    from kvledger.traces.derivation import load_requests
+    from kvledger.traces.trace import TRACE_NAMES, load_trace
 
     if text not in TRACE_NAMES or Path(text).exists():
         return load_trace(text, **options)
@@ -237,7 +238,7 @@ def read_trace(text: str, options: Mapping[str, Any]) -> Trace:
 
 
 def _tables(kind: str) -> list[Path]:
-    from kvledger.core.datafiles import data_folder
+    from kvledger.core import data_folder
 
     return sorted((data_folder() / "traces").glob(f"*.{kind}.csv"))
 

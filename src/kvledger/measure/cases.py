@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 from kvledger.measure.record import CaseShape
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvledger.core.datafiles import data_folder
+from kvledger.core import data_folder
 from kvledger.core.errors import LedgerError
 from kvledger.measure.host_model import measure_host
 from kvledger.measure.machine import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvledger.core.datafiles import data_folder
+from kvledger.core import data_folder
 from kvledger.core.errors import LedgerError
 from kvledger.measure.record_checks import LAYOUTS, check_record
 from kvledger.measure.record_fields import build

@@ -6,7 +6,7 @@ import csv
 import os
 from functools import cache
 
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 from kvledger.models.layers import DTYPE_BYTES
 from kvledger.models.shapes import Model

@@ -14,12 +14,12 @@ from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable, as_lengths, whole, whole_page_size
 from kvledger.core.units import parse_bytes
 from kvledger.models.known import Model, load_model
+from kvledger.traces.derivation import load_requests
 from kvledger.traces.trace import (
     TRACE_NAMES,
     LengthMarginals,
     Trace,
     load_lengths,
-    load_requests,
     load_trace,
 )
 from proofbook.plaintext import shown_name

@@ -19,7 +19,7 @@ from kvledger.accounting.paging import paged
 from kvledger.accounting.reservation import contiguous, next_power_of_two
 from kvledger.core.lengths import IntArray, LengthTable
 from kvledger.report.deployment import Deployment
-from kvledger.traces.neighbours import sharing_by_window
+from kvledger.traces.derivation import sharing_by_window
 from proofbook.plaintext import shown_name
 
 METADATA_BYTES: Mapping[str, int] = {"table entry": 4, "host objects": 250}

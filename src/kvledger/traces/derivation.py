@@ -15,17 +15,16 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from kvledger.core.datafiles import data_folder
+from kvledger.core import data_file, data_folder
 from kvledger.core.errors import LedgerError
-from kvledger.core.lengths import as_lengths
-from kvledger.traces.neighbours import sharing_by_window
+from kvledger.core.lengths import as_lengths, whole
 from kvledger.traces.trace import Trace, load_trace
 
 __all__ = [
@@ -40,6 +39,9 @@ __all__ = [
 
 #: Window sizes of the block tables, in requests; the whole trace comes after them.
 WINDOWS: tuple[int, ...] = tuple(2**k for k in range(13))
+
+#: Tokens that one block id of the Mooncake traces stands for.
+MOONCAKE_BLOCK = 512
 
 _DERIVED = "derived"
 _MANIFEST_HEAD = """\
@@ -70,6 +72,197 @@ def load_manifest(folder: Path | None = None) -> list[dict[str, str]]:
     except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as error:
         raise LedgerError(f"{path}: {error}; accepted: TOML with one [[file]] a file") from None
     return entries
+
+
+def load_requests(name: str) -> Trace:
+    """Read a trace's requests in order, from the table derived from it.
+
+    Arrivals are in whole milliseconds. Block ids are numbered anew; which are equal is as in the
+    raw trace, and so is the number of tokens they stand for.
+
+    Parameters
+    ----------
+    name : str
+        ``"azure_conv_2023"`` or ``"mooncake_conversation"``.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such table.
+
+    Examples
+    --------
+    >>> load_requests("mooncake_conversation").n_requests
+    12031
+    """
+    frame = pd.read_csv(data_file(f"traces/{name}.requests.csv"), dtype=np.int64)
+    page_ids: list[tuple[int, ...]] | None = None
+    if "like" in frame:
+        page_ids, known = [], 0
+        for prompt, like, blocks in zip(
+            frame["prompt_tokens"].tolist(),
+            frame["like"].tolist(),
+            frame["blocks"].tolist(),
+            strict=True,
+        ):
+            new = -(-prompt // MOONCAKE_BLOCK) - blocks
+            start = page_ids[like][:blocks] if blocks else ()
+            page_ids.append((*start, *range(known, known + new)))
+            known += new
+    return Trace(
+        frame["prompt_tokens"].to_numpy(),
+        frame["output_tokens"].to_numpy(),
+        frame["arrival_ms"].to_numpy() / 1000,
+        page_ids,
+        None if page_ids is None else MOONCAKE_BLOCK,
+        name=name,
+    )
+
+
+def load_blocks(name: str) -> pd.DataFrame:
+    """Read how many blocks of a trace neighbours share.
+
+    Parameters
+    ----------
+    name : str
+        ``"mooncake_conversation"`` or ``"mooncake_synthetic"``.
+
+    Returns
+    -------
+    DataFrame
+        ``window_requests`` (the last is the whole trace), ``how`` (``"groups"`` or
+        ``"sliding"``, as in :func:`kvledger.neighbour_sharing`), ``blocks`` (``"all"``
+        hashed blocks, the last of a prompt usually partial, or ``"complete"`` blocks only),
+        ``preamble`` (``"with"`` or ``"without"`` the blocks that most requests start with, in
+        both counts), ``logical_blocks``, ``shared_blocks``.
+
+    Examples
+    --------
+    >>> blocks = load_blocks("mooncake_conversation")
+    >>> whole = blocks[blocks.window_requests == blocks.window_requests.max()]
+    >>> row = whole.query("how == 'groups' and blocks == 'all' and preamble == 'with'").iloc[0]
+    >>> f"{row.shared_blocks / row.logical_blocks:.1%}"
+    '36.6%'
+    """
+    return pd.read_csv(data_file(f"traces/{name}.blocks.csv"))
+
+
+# --------------------------------------------------------------------------- neighbours
+
+
+class NeighbourSharing(NamedTuple):
+    """Blocks of a trace, and those of them that a neighbour holds too.
+
+    Attributes
+    ----------
+    window_requests : int
+        Requests that count as neighbours.
+    logical_blocks : int
+        Blocks that the requests refer to, each request counted alone.
+    shared_blocks : int
+        Those that refer to a block which a neighbour ahead already holds.
+    """
+
+    window_requests: int
+    logical_blocks: int
+    shared_blocks: int
+
+
+def neighbour_sharing(
+    page_ids: Sequence[Sequence[int]],
+    window: int,
+    *,
+    skip: Collection[int] = frozenset(),
+    how: Literal["groups", "sliding"] = "groups",
+) -> NeighbourSharing:
+    """Count the blocks that requests share with their neighbours.
+
+    Parameters
+    ----------
+    page_ids : sequence of sequences of int, length n
+        The block ids of each request, in the order of arrival. An id stands for a block and
+        all that comes before it, so no request holds one twice.
+    window : int
+        How many requests in a row are neighbours; n or more is the whole trace.
+    skip : collection of int
+        Ids that are left out of both counts, such as a preamble that every request has.
+    how : {"groups", "sliding"}
+        ``"groups"`` cuts the trace into groups of `window` requests in a row: shared is logical
+        less distinct, summed over the groups. ``"sliding"`` looks back from every request: a
+        block is shared if one of the ``window - 1`` requests ahead of it holds it.
+
+    Returns
+    -------
+    NeighbourSharing
+        Numbers of blocks.
+
+    Raises
+    ------
+    LedgerError
+        For a window below 1, an unknown `how`, or an id that a request holds twice.
+
+    Examples
+    --------
+    Block 0 is everywhere; blocks 1 and 2 come back after three requests.
+
+    >>> requests = [[0, 1, 2], [0, 3], [0, 4], [0, 1, 2]]
+    >>> neighbour_sharing(requests, window=2)
+    NeighbourSharing(window_requests=2, logical_blocks=10, shared_blocks=2)
+    >>> neighbour_sharing(requests, window=2, how="sliding")
+    NeighbourSharing(window_requests=2, logical_blocks=10, shared_blocks=3)
+    >>> neighbour_sharing(requests, window=4)
+    NeighbourSharing(window_requests=4, logical_blocks=10, shared_blocks=5)
+    >>> neighbour_sharing(requests, window=4, skip={0})
+    NeighbourSharing(window_requests=4, logical_blocks=6, shared_blocks=2)
+    """
+    return sharing_by_window(page_ids, [window], skip=skip, how=how)[0]
+
+
+def sharing_by_window(
+    page_ids: Sequence[Sequence[int]],
+    windows: Iterable[int],
+    *,
+    skip: Collection[int] = frozenset(),
+    how: Literal["groups", "sliding"] = "groups",
+) -> list[NeighbourSharing]:
+    """Count as :func:`neighbour_sharing` does, for many windows in one pass over the blocks.
+
+    Examples
+    --------
+    >>> [s.shared_blocks for s in sharing_by_window([[0, 1], [0], [0, 1]], [1, 2, 3])]
+    [0, 1, 3]
+    """
+    windows = [
+        whole(w, "window", minimum=1, accepted="accepted: a whole number of requests, at least 1")
+        for w in windows
+    ]
+    if how not in ("groups", "sliding"):
+        raise LedgerError(f"how is {how!r}; accepted: 'groups', 'sliding'")
+    codes: dict[int, int] = {}
+    code: list[int] = []
+    holder: list[int] = []
+    left_out = frozenset(skip)
+    for request, ids in enumerate(page_ids):
+        if len(set(ids)) != len(ids):
+            raise LedgerError(
+                f"page_ids[{request}] holds an id twice; accepted: ids chained to what comes "
+                "before them, so that none comes back within a request"
+            )
+        for page_id in ids:
+            if page_id not in left_out:
+                code.append(codes.setdefault(page_id, len(codes)))
+                holder.append(request)
+    # Blocks in a row by id, and for each id by request: whoever held it last is one place ahead.
+    blocks, holders = np.array(code, np.int64), np.array(holder, np.int64)
+    order = np.argsort(blocks, kind="stable")
+    blocks, holders = blocks[order], holders[order]
+    again = np.flatnonzero(blocks[1:] == blocks[:-1])
+    ahead, behind = holders[:-1][again], holders[1:][again]
+    result = []
+    for window in windows:
+        near = ahead // window == behind // window if how == "groups" else behind - ahead < window
+        result.append(NeighbourSharing(window, len(blocks), int(np.count_nonzero(near))))
+    return result
 
 
 # --------------------------------------------------------------------------- deriving

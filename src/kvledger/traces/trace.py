@@ -16,24 +16,22 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX, LengthTable, as_length_array, whole
-from kvledger.traces.formats.detection import read
-from kvledger.traces.formats.forms import ALIASES, TRACE_FORMATS, format_list, listed
-from kvledger.traces.formats.gathering import Gathered, count_lengths, gather
-from kvledger.traces.formats.streams import SUFFIXES, Source, printable
-from kvledger.traces.skipped import Skipped
+from kvledger.traces.detection import read
+from kvledger.traces.forms import ALIASES, TRACE_FORMATS, Skipped, format_list, listed
+from kvledger.traces.gathering import Gathered, count_lengths, gather
+from kvledger.traces.streams import SUFFIXES, Source, printable
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = [
     "TRACE_FORMATS",
     "TRACE_NAMES",
     "LengthMarginals",
     "Trace",
-    "load_blocks",
     "load_lengths",
     "load_trace",
 ]
@@ -49,8 +47,6 @@ TRACE_NAMES: tuple[str, ...] = (
     "bwb_v2",
 )
 
-#: Tokens that one block id of the Mooncake traces stands for.
-MOONCAKE_BLOCK = 512
 _LENGTHS_SUFFIX = ".lengths.csv"
 _LENGTHS_COLUMNS = ("tokens", "prompts", "totals")
 
@@ -495,80 +491,3 @@ def _read_lengths(path: Path) -> LengthMarginals:
         LengthTable(tokens[prompts > 0], prompts[prompts > 0]),
         LengthTable(tokens[totals > 0], totals[totals > 0]),
     )
-
-
-def load_requests(name: str) -> Trace:
-    """Read a trace's requests in order, from the table derived from it.
-
-    Arrivals are in whole milliseconds. Block ids are numbered anew; which are equal is as in the
-    raw trace, and so is the number of tokens they stand for.
-
-    Parameters
-    ----------
-    name : str
-        ``"azure_conv_2023"`` or ``"mooncake_conversation"``.
-
-    Raises
-    ------
-    LedgerError
-        If there is no such table.
-
-    Examples
-    --------
-    >>> load_requests("mooncake_conversation").n_requests
-    12031
-    """
-    import pandas as pd
-
-    frame = pd.read_csv(data_file(f"traces/{name}.requests.csv"), dtype=np.int64)
-    page_ids: list[tuple[int, ...]] | None = None
-    if "like" in frame:
-        page_ids, known = [], 0
-        for prompt, like, blocks in zip(
-            frame["prompt_tokens"].tolist(),
-            frame["like"].tolist(),
-            frame["blocks"].tolist(),
-            strict=True,
-        ):
-            new = -(-prompt // MOONCAKE_BLOCK) - blocks
-            start = page_ids[like][:blocks] if blocks else ()
-            page_ids.append((*start, *range(known, known + new)))
-            known += new
-    return Trace(
-        frame["prompt_tokens"].to_numpy(),
-        frame["output_tokens"].to_numpy(),
-        frame["arrival_ms"].to_numpy() / 1000,
-        page_ids,
-        None if page_ids is None else MOONCAKE_BLOCK,
-        name=name,
-    )
-
-
-def load_blocks(name: str) -> pd.DataFrame:
-    """Read how many blocks of a trace neighbours share.
-
-    Parameters
-    ----------
-    name : str
-        ``"mooncake_conversation"`` or ``"mooncake_synthetic"``.
-
-    Returns
-    -------
-    DataFrame
-        ``window_requests`` (the last is the whole trace), ``how`` (``"groups"`` or
-        ``"sliding"``, as in :func:`kvledger.neighbour_sharing`), ``blocks`` (``"all"``
-        hashed blocks, the last of a prompt usually partial, or ``"complete"`` blocks only),
-        ``preamble`` (``"with"`` or ``"without"`` the blocks that most requests start with, in
-        both counts), ``logical_blocks``, ``shared_blocks``.
-
-    Examples
-    --------
-    >>> blocks = load_blocks("mooncake_conversation")
-    >>> whole = blocks[blocks.window_requests == blocks.window_requests.max()]
-    >>> row = whole.query("how == 'groups' and blocks == 'all' and preamble == 'with'").iloc[0]
-    >>> f"{row.shared_blocks / row.logical_blocks:.1%}"
-    '36.6%'
-    """
-    import pandas as pd
-
-    return pd.read_csv(data_file(f"traces/{name}.blocks.csv"))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pandas as pd
 
-from kvledger.core.datafiles import data_file
+from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 from kvledger.models.known import kv_bytes_per_token
 from kvledger.replays.figure2.length_densities import Family, Lengths, fit_lengths

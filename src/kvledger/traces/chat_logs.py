@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvledger.traces.formats.forms import Reading, UnusableRowError, shown
-from kvledger.traces.formats.json_lines import Field, Record
-from kvledger.traces.formats.request_records import Request, field, in_batches, tokens
-from kvledger.traces.skipped import Tally
+from kvledger.traces.forms import Reading, Tally, UnusableRowError, shown
+from kvledger.traces.json_lines import Field, Record
+from kvledger.traces.request_records import Request, field, in_batches, tokens
 
 _OBJECTS = ("chat.completion", "chat.completion.chunk", "text_completion", "response")
 _NAMES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from kvledger.core.lengths import INT64_MAX
-from kvledger.traces.formats.forms import (
+from kvledger.traces.forms import (
     TRACE_FORMATS,
     Reading,
     Rows,
     RowStream,
+    Tally,
     UnusableRowError,
     listed,
     shown,
 )
-from kvledger.traces.formats.json_lines import Field, Record
-from kvledger.traces.skipped import Tally
+from kvledger.traces.json_lines import Field, Record
 
 #: Tokens per block id, and units of time per second.
 BLOCK_TOKENS = {"mooncake": 512, "qwen": 16}

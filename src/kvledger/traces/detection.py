@@ -10,24 +10,24 @@ import numpy as np
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole
-from kvledger.traces.formats.benchmark_logs import read_benchmark
-from kvledger.traces.formats.chat_logs import is_openai, read_openai
-from kvledger.traces.formats.columns import TABLES
-from kvledger.traces.formats.forms import (
+from kvledger.traces.benchmark_logs import read_benchmark
+from kvledger.traces.chat_logs import is_openai, read_openai
+from kvledger.traces.columns import TABLES
+from kvledger.traces.forms import (
     TRACE_FORMATS,
     Reading,
     Rows,
     RowStream,
+    Tally,
     accepted_whole,
     format_list,
     listed,
     mixed,
 )
-from kvledger.traces.formats.json_lines import Record, numbers, records
-from kvledger.traces.formats.request_records import read_requests
-from kvledger.traces.formats.streams import Block, Source, chain_blocks
-from kvledger.traces.formats.text_tables import read_table
-from kvledger.traces.skipped import Tally
+from kvledger.traces.json_lines import Record, numbers, records
+from kvledger.traces.request_records import read_requests
+from kvledger.traces.streams import Block, Source, chain_blocks
+from kvledger.traces.text_tables import read_table
 
 
 def read(source: Source, format: str | None, page_ids_size: int | None, *, count: bool) -> Reading:
@@ -51,7 +51,7 @@ def read(source: Source, format: str | None, page_ids_size: int | None, *, count
     """
     label = source.label
     if source.is_parquet:
-        from kvledger.traces.formats.parquet import read_parquet
+        from kvledger.traces.parquet import read_parquet
 
         return read_parquet(source, format, count=count)
     blocks = source.blocks()

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable
-from kvledger.traces.formats.forms import Reading, nanosecond_rounded
+from kvledger.traces.forms import Reading, Skipped, nanosecond_rounded
 from kvledger.traces.length_counter import LengthCounter
-from kvledger.traces.skipped import Skipped
 
 
 class Gathered(NamedTuple):

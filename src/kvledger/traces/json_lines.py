@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Never, cast
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX, whole
-from kvledger.traces.formats.forms import UnusableRowError, accepted_whole, mixed, shown
-from kvledger.traces.formats.streams import LONGEST_LINE_BYTES, Block
+from kvledger.traces.forms import UnusableRowError, accepted_whole, mixed, shown
+from kvledger.traces.streams import LONGEST_LINE_BYTES, Block
 
 _ACCEPTED = "accepted: one complete JSON object a line"
 #: The keys of a long object that are kept.

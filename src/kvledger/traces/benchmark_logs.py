@@ -13,16 +13,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from kvledger.core.errors import LedgerError
-from kvledger.traces.formats.forms import (
+from kvledger.traces.forms import (
     Reading,
     Rows,
     RowStream,
+    Tally,
     UnusableRowError,
     nanosecond_rounded,
 )
-from kvledger.traces.formats.json_lines import Field, Record
-from kvledger.traces.formats.request_records import field, tokens
-from kvledger.traces.skipped import Tally
+from kvledger.traces.json_lines import Field, Record
+from kvledger.traces.request_records import field, tokens
 
 
 def read_benchmark(label: str, records: Iterator[Record], *, count: bool, tally: Tally) -> Reading:

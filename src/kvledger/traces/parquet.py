@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import INT64_MAX, whole
-from kvledger.traces.formats.columns import (
+from kvledger.traces.columns import (
     TABLES,
     Columns,
     Selection,
@@ -21,7 +21,7 @@ from kvledger.traces.formats.columns import (
     table_format,
     table_of,
 )
-from kvledger.traces.formats.forms import (
+from kvledger.traces.forms import (
     TRACE_FORMATS,
     Reading,
     Rows,
@@ -30,7 +30,7 @@ from kvledger.traces.formats.forms import (
     accepted_whole,
     listed,
 )
-from kvledger.traces.formats.streams import Source
+from kvledger.traces.streams import Source
 
 _BATCH_ROWS = 1 << 17
 _BUFFER_BYTES = 1 << 20

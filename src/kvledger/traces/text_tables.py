@@ -16,7 +16,7 @@ import numpy as np
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX
-from kvledger.traces.formats.columns import (
+from kvledger.traces.columns import (
     KNOWN_COLUMNS,
     NUMBER,
     TABLES,
@@ -29,7 +29,7 @@ from kvledger.traces.formats.columns import (
     table_format,
     table_of,
 )
-from kvledger.traces.formats.forms import (
+from kvledger.traces.forms import (
     Reading,
     Rows,
     RowStream,
@@ -40,7 +40,7 @@ from kvledger.traces.formats.forms import (
     mixed,
     shown,
 )
-from kvledger.traces.formats.streams import LONGEST_LINE_BYTES, Block, Source, chain_blocks
+from kvledger.traces.streams import LONGEST_LINE_BYTES, Block, Source, chain_blocks
 
 __all__ = ["TABLES", "read_table"]
 
@@ -106,7 +106,7 @@ class _TableReader:
     # ----------------------------------------------------------------------- fast
 
     def _fast_parser(self) -> Callable[[Block], Columns | None]:
-        from kvledger.traces.formats import plain_rows as kernel
+        from kvledger.traces import plain_rows as kernel
 
         role_of = {
             "prompt": kernel.PROMPT,

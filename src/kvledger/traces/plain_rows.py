@@ -1,7 +1,7 @@
 """A table's plain rows parsed at the speed of memory: compiled, and without Python's lock.
 
 Only what is plainly right is parsed: digits, dots and dates as the formats write them. At
-anything else the answer is None, and :mod:`kvledger.traces.formats.text_tables` reads the block row
+anything else the answer is None, and :mod:`kvledger.traces.text_tables` reads the block row
 by row.
 """
 
@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from kvledger.traces.formats.columns import Columns
+from kvledger.traces.columns import Columns
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX
-from kvledger.traces.formats.forms import (
+from kvledger.traces.forms import (
     TRACE_FORMATS,
     Rows,
+    Tally,
     format_list,
     listed,
     nanosecond_rounded,
 )
-from kvledger.traces.skipped import Tally
 
 
 class Table(NamedTuple):
