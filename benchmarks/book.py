@@ -33,7 +33,7 @@ def working_tree(target: Path) -> None:
 
 def python(tree: Path, arguments: Sequence[str]) -> str:
     """Run this environment's Python on the copy, with the copy's package."""
-    environment = {k: v for k, v in os.environ.items() if k != "KVLEDGER_FIGURES_DIR"}
+    environment = {k: v for k, v in os.environ.items() if k != "PROOFBOOK_FIGURES_DIR"}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=tree,

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 
-from proofbook.places import Place, digest_of, input_files, is_current
+from proofbook.contents import Place, input_files, is_current
+from proofbook.files import files_digest
 
 # Read when Triton is first imported: its kernels run on a CPU, slowly. What must compile them for a
 # GPU does so in a process of its own, without this.
@@ -55,7 +56,7 @@ def root() -> Path:
 def built_book() -> Path:
     """The HTML of the book as it is now; a missing or an old one is a failure."""
     place = Place(ROOT)
-    if not is_current(place, digest_of(input_files(ROOT), ROOT)):
+    if not is_current(place, files_digest(input_files(ROOT), ROOT)):
         pytest.fail(f"{place.html} is missing or older than its sources: run `make book` first")
     return place.html
 
@@ -79,7 +80,7 @@ class Book(NamedTuple):
             [sys.executable, "-m", "proofbook.build", command],
             cwd=self.root,
             env={
-                **{k: v for k, v in os.environ.items() if k != "KVLEDGER_FIGURES_DIR"},
+                **{k: v for k, v in os.environ.items() if k != "PROOFBOOK_FIGURES_DIR"},
                 "PYTHONPATH": str(self.root / "src"),
                 "FIXTURE_LOG": str(self.log),
             },

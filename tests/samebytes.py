@@ -14,7 +14,7 @@ from typing import NamedTuple
 CONDITIONS = Path(__file__).resolve().parent / "conditions"
 #: Set by a condition or by nobody.
 CLEARED = (
-    *("KVLEDGER_FIGURES_DIR", "SOURCE_DATE_EPOCH", "IPYTHONDIR", "PYTHONUTF8", "PYTHONHASHSEED"),
+    *("PROOFBOOK_FIGURES_DIR", "SOURCE_DATE_EPOCH", "IPYTHONDIR", "PYTHONUTF8", "PYTHONHASHSEED"),
     *("LC_ALL", "LANG", "LANGUAGE", "TZ", "PYTHONCOERCECLOCALE", "PYTHONIOENCODING"),
 )
 

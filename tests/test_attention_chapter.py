@@ -13,8 +13,8 @@ import pytest
 from attention_records import GPU_PEERS, MadePeer, made_record, write_made
 from nbclient import NotebookClient
 
-from proofbook.marks import RECORD
 from proofbook.prose import check_file
+from proofbook.showing import RECORD
 
 CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "paged_attention.ipynb"
 GPU = "NVIDIA H200"
@@ -66,7 +66,7 @@ def told(folder: Path) -> Told:
     )
     env = os.environ | {
         "KVLEDGER_MEASUREMENTS": str(folder),
-        "KVLEDGER_FIGURES_DIR": str(folder / "figures"),
+        "PROOFBOOK_FIGURES_DIR": str(folder / "figures"),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
     client.execute(env=env)

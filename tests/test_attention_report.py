@@ -43,7 +43,8 @@ from kvledger.chapters import (
 from kvledger.core import data_file
 from kvledger.measure.record import Absence, Record, Timing
 from proofbook import figure
-from proofbook.showing import figures, outputs
+from proofbook import showing as outputs
+from proofbook.showing import figures
 
 SHARP = 1e-6
 TRACES = {"azure_conv_2023": kv.load_lengths("azure_conv_2023")}
@@ -51,7 +52,7 @@ TRACES = {"azure_conv_2023": kv.load_lengths("azure_conv_2023")}
 
 @pytest.fixture(autouse=True)
 def _quiet(no_warnings: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path))
+    monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path))
     monkeypatch.setattr(outputs, "_shown", {})
     monkeypatch.setattr(outputs, "emit", lambda *args: None)
     for dpi in ("NOTEBOOK_DPI", "DOWNLOAD_DPI"):  # what is checked does not depend on it

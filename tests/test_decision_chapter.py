@@ -22,8 +22,8 @@ CHAPTER = ROOT / "chapters" / "page_size_decision.ipynb"
 # Runs the code cells as they stand and keeps what they show.
 RUN = """
 import json, sys
-from proofbook.marks import RECORD
-from proofbook.showing import outputs
+from proofbook.showing import RECORD
+from proofbook import showing as outputs
 shown = {"numbers": {}, "texts": {}}
 def keep(data, metadata):
     name = metadata.get("scrapbook", {}).get("name")
@@ -55,7 +55,7 @@ def run(folder: Path, *kinds: str) -> Shown:
         env=os.environ
         | {
             "KVLEDGER_MEASUREMENTS": str(records),
-            "KVLEDGER_FIGURES_DIR": str(folder / "figures"),
+            "PROOFBOOK_FIGURES_DIR": str(folder / "figures"),
             "MPLBACKEND": "Agg",
         },
         capture_output=True,

@@ -25,7 +25,7 @@ def test_a_figure_is_drawn_again_from_its_csv(
 ) -> None:
     offered = built_book / "figures"
     frame = read_csv(offered / f"{figure_id}.csv")
-    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path))
+    monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path))
     made = draw(drawing_of(FIGURES[figure_id], figure_id), frame)
     figure(figure_id, made, data=frame, alt="Drawn again from the data that the book offers of it.")
     assert (tmp_path / f"{figure_id}.csv").read_bytes() == (

@@ -65,8 +65,8 @@ from kvledger.report.report_settings import (
 )
 from kvledger.report.template_run import TEMPLATE, cleaned, template_file
 from kvledger.traces.trace import LengthMarginals
-from proofbook.showing import outputs
-from proofbook.showing.frames import csv_bytes
+from proofbook import showing as outputs
+from proofbook.showing.tables import csv_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 KVLEDGER = [sys.executable, "-m", "kvledger.cli"]
@@ -730,7 +730,7 @@ def test_the_template_holds_for_odd_traces(
     matplotlib.use("agg")
     monkeypatch.setattr(outputs, "_shown", shown)
     monkeypatch.setattr(outputs, "emit", lambda *_: None)
-    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path / "figures"))
+    monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("kvledger.report.open_deployment", lambda *_, **__: work)
     notebook = nbformat.read(template_file(), as_version=4)

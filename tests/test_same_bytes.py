@@ -22,8 +22,8 @@ from samebytes import ALL_AT_ONCE, CLOCK, EACH, FIRST, LISTING, PLAIN_C, Conditi
 
 from kvledger.chapters import palette
 from proofbook import figure, style
-from proofbook.places import INPUTS
-from proofbook.showing import outputs
+from proofbook import showing as outputs
+from proofbook.contents import INPUTS
 
 
 def built(root: Path, condition: Condition, log: Path) -> dict[str, bytes]:
@@ -154,7 +154,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], 
         nonlocal noise
         noise = amount
         folder = tmp_path / str(amount)
-        monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(folder))
+        monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(folder))
         data = pd.DataFrame({"x": [1, 2, 3], "y": [3, 1, 2]})
         with mpl.rc_context():
             style.apply()

@@ -26,8 +26,9 @@ from kvledger.core.errors import LedgerError
 from proofbook.build.remaking import remake
 from proofbook.build.source_differences import differing_cells
 from proofbook.build.tracing import agree, data_changes, trace
-from proofbook.catalogue import Catalogue, stored_catalogue, write_catalogue
-from proofbook.catalogue.revisions import snapshot
+from proofbook.catalogue import Catalogue, write_catalogue
+from proofbook.catalogue.editions import snapshot
+from proofbook.catalogue.notebook_entries import stored_catalogue
 from proofbook.stamps import read_stamp, stamped_png, stamped_svg
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent), "COLUMNS": "200"}

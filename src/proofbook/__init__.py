@@ -1,62 +1,44 @@
 """What the chapters call, and what checks them.
 
 The Sphinx extension and the build stand in modules of their own, so that a chapter, and
-a reader's own notebook, need neither. A name is imported when it is first used: what looks
-something up in the catalogue does not load the library that draws.
+a reader's own notebook, need neither.
 """
 
 from __future__ import annotations
 
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    # The names again, for type checkers and editors; a test compares the two lists.
-    from proofbook import style
-    from proofbook.claims import Claim, ClaimMismatch, claims_table, read_claims
-    from proofbook.contracts import cite, data_digest, figure, figures_folder, number, table
-    from proofbook.formats import format_value
-
-_HOMES: dict[str, tuple[str, ...]] = {
-    "proofbook.claims": ("Claim", "ClaimMismatch", "claims_table", "read_claims"),
-    "proofbook.contracts": (
-        "cite",
-        "data_digest",
-        "figure",
-        "figures_folder",
-        "number",
-        "table",
-    ),
-    "proofbook.formats": ("format_value",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "Claim",
-    "ClaimMismatch",
-    "cite",
-    "claims_table",
-    "data_digest",
-    "figure",
-    "figures_folder",
-    "format_value",
-    "number",
-    "read_claims",
-    "style",
-    "table",
-]
+from pathlib import Path
 
 
-def __getattr__(name: str) -> object:
-    if name == "style":
-        value: object = import_module("proofbook.style")
-    elif name in _HOME_OF:
-        value = getattr(import_module(_HOME_OF[name]), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value  # found without this function from now on
+def lazy_names(
+    package: str, file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, from the stub beside it.
+
+    A name is imported when it is first used: what looks something up in the catalogue does not load
+    the library that draws. The names stand once, in ``__init__.pyi``, where type checkers and
+    editors read them too.
+
+    Parameters
+    ----------
+    package, file : str
+        The package's ``__name__`` and ``__file__``.
+    """
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = (node for node in stub.body if isinstance(node, ast.ImportFrom))
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+
+    def get(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)  # found without this function from now on
+        return value
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes}), list(homes)
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,39 +1,128 @@
-"""Which pages the book has, in order, and at which address it is published."""
+"""What a checkout's book consists of: its pages, its settings, and all that a build depends on.
+
+Only the standard library up here: "nothing changed" must be said at once.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from proofbook.errors import InputError
+from proofbook.project import is_made
 
 TABLE_OF_CONTENTS = "_toc.yml"
 CONFIG = "_config.yml"
+#: Files and folders, below the root, that a page can depend on.
+INPUTS = (
+    *(CONFIG, TABLE_OF_CONTENTS, "CITATION.cff", "pyproject.toml", "requirements.txt"),
+    *("chapters", "src", "data"),
+)
+STAMP = "build.json"
 
 
-def toc_pages(text: str) -> list[str]:
-    r"""Return the pages that a table of contents lists, without suffix, in its order.
+class BuildError(Exception):
+    """A build that cannot go on; the message says where and why."""
+
+
+class Place(NamedTuple):
+    """Where a build keeps what: all below ``_build``."""
+
+    root: Path
+
+    @property
+    def build(self) -> Path:
+        """Everything that a build writes."""
+        return self.root / "_build"
+
+    @property
+    def html(self) -> Path:
+        """The finished pages."""
+        return self.build / "html"
+
+    @property
+    def stage(self) -> Path:
+        """The pages in the making, with Sphinx's memory of them."""
+        return self.build / "stage"
+
+
+def input_files(root: Path) -> list[Path]:
+    """Return every file that a page of the checkout can depend on, sorted."""
+    files: list[Path] = []
+    for name in INPUTS:
+        path = root / name
+        files += [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+    return sorted(path for path in files if not is_made(path))
+
+
+def is_current(place: Place, inputs: str) -> bool:
+    """Tell whether the finished pages were made from these inputs."""
+    try:
+        made_of = json.loads((place.html / STAMP).read_text(encoding="utf-8"))["inputs"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return bool(made_of == inputs)
+
+
+def find_root(start: Path) -> Path:
+    """Return the folder at or above `start` that holds ``_toc.yml``.
+
+    Raises
+    ------
+    BuildError
+        If there is none.
+    """
+    for folder in (start, *start.parents):
+        if (folder / TABLE_OF_CONTENTS).is_file():
+            return folder
+    raise BuildError(f"no _toc.yml in {start} or above it; run this inside the repository")
+
+
+# ---------------------------------------------------------------- pages
+
+
+def chapters(root: Path) -> list[Path]:
+    """Return the files that the table of contents lists, as :func:`page_files` does.
+
+    Raises
+    ------
+    BuildError
+        If a listed file does not exist, or the table of contents cannot be read.
+    """
+    try:
+        return page_files(root)
+    except InputError as error:
+        raise BuildError(str(error)) from error
+
+
+def page_files(root: Path) -> list[Path]:
+    """Return the file of every page of a checkout, in the order of its table of contents.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
 
     Raises
     ------
     InputError
-        If the text is no table of contents in the jb-book format.
-
-    Examples
-    --------
-    >>> toc_pages("root: chapters/index\nchapters: [{file: chapters/notes}]")
-    ['chapters/index', 'chapters/notes']
+        If the table of contents cannot be read, or lists a file that does not exist.
     """
-    import yaml
-
-    try:
-        toc = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{TABLE_OF_CONTENTS} cannot be read: {error}") from None
-    if not isinstance(toc, dict) or "root" not in toc:
-        raise InputError(f"{TABLE_OF_CONTENTS} has no 'root'; accepted: the jb-book format")
-    return list(toc_entries(toc))
+    toc = _read_yaml(root / TABLE_OF_CONTENTS)
+    if "root" not in toc:
+        raise InputError(f"{root / TABLE_OF_CONTENTS} has no 'root'; accepted: the jb-book format")
+    found = []
+    for name in toc_entries(toc):
+        candidates = [root / f"{name}{end}" for end in (".ipynb", ".md", "")]
+        path = next((p for p in candidates if p.is_file()), None)
+        if path is None:
+            raise InputError(
+                f"{TABLE_OF_CONTENTS} lists {name!r}, but there is no {name}.ipynb or {name}.md"
+            )
+        found.append(path)
+    return found
 
 
 def toc_entries(entry: Any) -> Iterator[str]:
@@ -55,56 +144,50 @@ def toc_entries(entry: Any) -> Iterator[str]:
             yield from toc_entries(value)
 
 
-def page_files(root: Path) -> list[Path]:
-    """Return the file of every page of a checkout, in the order of its table of contents.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
+def stored_notebooks(root: Path) -> dict[str, Any]:
+    """Return the notebooks of a checkout as they are stored, by page, in the book's order.
 
     Raises
     ------
     InputError
-        If the table of contents cannot be read, or lists a file that does not exist.
+        For a chapter that is missing or no notebook; the message names the file.
     """
-    try:
-        text = (root / TABLE_OF_CONTENTS).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{root / TABLE_OF_CONTENTS}: {error.strerror}") from None
-    found = []
-    for name in toc_pages(text):
-        candidates = [root / f"{name}{end}" for end in (".ipynb", ".md", "")]
-        path = next((p for p in candidates if p.is_file()), None)
-        if path is None:
-            raise InputError(
-                f"{TABLE_OF_CONTENTS} lists {name!r}, but there is no {name}.ipynb or {name}.md"
-            )
-        found.append(path)
-    return found
+    notebooks = {}
+    for path in page_files(root):
+        if path.suffix != ".ipynb":
+            continue
+        try:
+            notebook = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: not a notebook: {error}") from None
+        if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
+            raise InputError(f"{path}: no cells; accepted: a Jupyter notebook")
+        notebooks[path.relative_to(root).with_suffix("").as_posix()] = notebook
+    return notebooks
+
+
+# ---------------------------------------------------------------- settings
 
 
 def settings(root: Path) -> dict[str, Any]:
-    """Return what ``_config.yml`` sets.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds it.
+    """Return what ``_config.yml`` of a checkout sets.
 
     Raises
     ------
     InputError
         If the file cannot be read.
     """
+    return _read_yaml(root / CONFIG)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
-    path = root / CONFIG
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-    return config if isinstance(config, dict) else {}
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    return content if isinstance(content, dict) else {}
 
 
 def base_url(root: Path) -> str:

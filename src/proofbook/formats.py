@@ -13,8 +13,6 @@ import pandas as pd
 
 from proofbook.errors import InputError
 
-__all__ = ["DASH", "MINUS", "exact_value", "format_value", "is_missing"]
-
 DASH = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 
@@ -64,6 +62,40 @@ def exact_value(value: object, name: str) -> Fraction | None:
             raise InputError(f"{name}: {value!r}; accepted: a finite number")
         return Fraction(value)
     return None
+
+
+def float_text(value: float | np.floating) -> str:
+    """Return a float with twelve digits: enough to redraw, few enough that a last bit is hidden.
+
+    Examples
+    --------
+    >>> float_text(0.1 + 0.2)
+    '0.3'
+    """
+    return format(float(value), ".12g")
+
+
+def exact_text(value: object, name: str, times: int = 1) -> str:
+    """Return a number as a text that another program can use, times a whole number.
+
+    Raises
+    ------
+    InputError
+        If it is no number.
+
+    Examples
+    --------
+    >>> exact_text(Fraction(183, 500), "share", times=100), exact_text(0.1 + 0.2, "seconds")
+    ('183/5', '0.3')
+    """
+    if isinstance(value, float | np.floating):
+        return float_text(float(value) * times)
+    exact = exact_value(value, name)
+    if exact is None:
+        raise InputError(
+            f"{name}: {value!r} ({type(value).__name__}); accepted: a number or a text"
+        )
+    return str(exact * times)
 
 
 def _fixed(value: Fraction, digits: int, comma: bool, plus: bool) -> str:

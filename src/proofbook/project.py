@@ -1,18 +1,27 @@
-"""The project that a book belongs to: its name and version, its data, a digest of its sources."""
+"""The project that a book belongs to: its name and version, its data, its sources, its date."""
 
 from __future__ import annotations
 
-import hashlib
+import datetime as dt
+import os
+import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from proofbook.errors import InputError
-
-__all__ = ["Project", "data_file", "offer", "repository_root", "source_digest", "this_project"]
+from proofbook.files import files_digest
 
 _PACKAGE = Path(__file__).resolve().parent
+
+DATE_VARIABLE = "SOURCE_DATE_EPOCH"
+#: Of what has no date: the first day that a ZIP archive can name.
+EARLIEST = dt.datetime(1980, 1, 1, tzinfo=dt.UTC)
+#: The last second of the year 9999, beyond which Python has no dates.
+LATEST_EPOCH_S = 253_402_300_799
 
 
 class Project(NamedTuple):
@@ -22,25 +31,35 @@ class Project(NamedTuple):
     ----------
     name, version, author : str
         As in ``pyproject.toml``.
+    year : str
+        Of the release, as in ``CITATION.cff``; the present one where that is not known.
     sources : Path
         The checkout, or the folder of an installed package: what :func:`source_digest` is of.
     data : Path
         The folder of committed data.
+    units : mapping of str to str
+        Last words of a number's id -> the unit that they say with certainty.
+    published : mapping of str to str
+        Tables of published numbers in the data -> their one source; empty where each row says its
+        own.
     """
 
     name: str
     version: str
     author: str
+    year: str
     sources: Path
     data: Path
+    units: Mapping[str, str] = MappingProxyType({})
+    published: Mapping[str, str] = MappingProxyType({"claims.csv": ""})
 
 
 _offered: list[Project] = []
 
 
-def offer(installed: Project) -> None:
-    """Name the project that is meant where no checkout is found, as an installed package does."""
-    _offered[:] = [installed]
+def offer(package: Project) -> None:
+    """Name the project of an imported package: its words, and itself where no checkout is found."""
+    _offered[:] = [package]
 
 
 def repository_root() -> Path | None:
@@ -80,7 +99,12 @@ def this_project(root: Path | None = None) -> Project:
         try:
             about = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             author = about.get("authors", [{"name": about["name"]}])[0]["name"]
-            return Project(about["name"], about["version"], author, root, root / "data")
+            made = Project(
+                about["name"], about["version"], author, _year(root), root, root / "data"
+            )
+            if _offered:
+                return made._replace(units=_offered[0].units, published=_offered[0].published)
+            return made
         except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
             if not _offered:
                 raise InputError(
@@ -90,6 +114,15 @@ def this_project(root: Path | None = None) -> Project:
     if not _offered:
         raise InputError("no _toc.yml here or above; accepted: a folder inside a book's checkout")
     return _offered[0]
+
+
+def _year(root: Path) -> str:
+    try:
+        text = (root / "CITATION.cff").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^date-released:\s*['\"]?(\d{4})", text, re.MULTILINE)
+    return found[1] if found else str(today().year)
 
 
 def data_file(name: str, folder: Path | None = None) -> Path:
@@ -138,14 +171,64 @@ def source_digest(root: Path | None = None) -> str:
     else:
         folders, files = [root], []
     for folder in folders:
-        files += [p for p in folder.rglob("*") if p.is_file() and not _is_made(p)]
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(root).as_posix()}\0{content}\n".encode())
-    return digest.hexdigest()
+        files += [p for p in folder.rglob("*") if p.is_file() and not is_made(p)]
+    return files_digest(files, root)
 
 
-def _is_made(path: Path) -> bool:
-    """Tell whether a file is a by-product (bytecode, package metadata), not a source."""
-    return any(part == "__pycache__" or part.endswith(".egg-info") for part in path.parts)
+def is_made(path: Path) -> bool:
+    """Tell whether a file is a by-product, such as bytecode, and no source."""
+    made = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache"}
+    return any(part in made or part.endswith(".egg-info") for part in path.parts)
+
+
+# ---------------------------------------------------------------- dates
+
+
+def source_date() -> dt.datetime | None:
+    """Return the moment that ``SOURCE_DATE_EPOCH`` sets, in UTC, or None if it is not set.
+
+    What is made carries a date of its sources, never that of the build.
+
+    Raises
+    ------
+    InputError
+        If it is no whole number of seconds since 1970, or beyond the year 9999.
+
+    References
+    ----------
+    .. [1] SOURCE_DATE_EPOCH specification, https://reproducible-builds.org/specs/source-date-epoch/
+
+    Examples
+    --------
+    >>> os.environ[DATE_VARIABLE] = "951782400"
+    >>> source_date().isoformat()
+    '2000-02-29T00:00:00+00:00'
+    >>> del os.environ[DATE_VARIABLE]
+    >>> source_date() is None
+    True
+    """
+    text = os.environ.get(DATE_VARIABLE)
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,12}", text, re.ASCII) is None or int(text) > LATEST_EPOCH_S:
+        raise InputError(
+            f"{DATE_VARIABLE} is {text!r}; accepted: whole seconds since 1970-01-01 UTC, "
+            f"at most {LATEST_EPOCH_S}"
+        )
+    return dt.datetime.fromtimestamp(int(text), dt.UTC)
+
+
+def today() -> dt.date:
+    """Return the present day in UTC, or the day that ``SOURCE_DATE_EPOCH`` sets.
+
+    Raises
+    ------
+    InputError
+        As :func:`source_date`.
+
+    Examples
+    --------
+    >>> today() >= dt.date(1970, 1, 1)
+    True
+    """
+    return (source_date() or dt.datetime.now(dt.UTC)).date()

@@ -36,10 +36,10 @@ from markdown_it.token import Token
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
 
-from proofbook.claims import NUMBER_ID, read_claims
-from proofbook.contracts import MIN_ALT
 from proofbook.errors import InputError
-from proofbook.marks import FIGURE_TEXT, RECORD, TABLE_HTML
+from proofbook.showing import FIGURE_TEXT, NUMBER_ID, RECORD, TABLE_HTML
+from proofbook.showing.figures import MIN_ALT
+from proofbook.showing.numbers import read_claims
 
 __all__ = [
     "ACCOUNTING",

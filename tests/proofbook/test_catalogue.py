@@ -21,18 +21,17 @@ from proofbook.catalogue import (
     FILES,
     Catalogue,
     Entry,
-    catalogue_of,
     number_digest,
     permalink,
     read_catalogue,
-    stored_catalogue,
     to_json,
     write_catalogue,
 )
+from proofbook.catalogue.notebook_entries import catalogue_of, stored_catalogue
 from proofbook.contents import base_url, page_files, toc_pages
 from proofbook.errors import InputError
-from proofbook.marks import RECORD
 from proofbook.project import source_digest
+from proofbook.showing import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
 

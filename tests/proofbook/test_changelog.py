@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from kvledger import __version__
 from proofbook.catalogue import read_catalogue
 from proofbook.catalogue.changes import compare, markdown
-from proofbook.catalogue.editions import Edition
-from proofbook.catalogue.revisions import snapshot
+from proofbook.catalogue.editions import Edition, snapshot
 from proofbook.pages.changelog import heading, history, present_book
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +79,7 @@ def test_the_latest_changes_come_first_each_under_its_heading(made: Book) -> Non
 
 def test_the_page_says_what_the_command_says(made: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder,) = (made.root / "_build" / "cache").iterdir()
-    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(folder / "figures"))
+    monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(folder / "figures"))
     present = present_book(made.root)
     assert present.catalogue == read_catalogue(folder)
     assert "fixture.answer" in present.catalogue.entries

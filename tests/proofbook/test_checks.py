@@ -25,10 +25,10 @@ from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
 from proofbook.build.nbval_plugin import commit_of, versions
 from proofbook.catalogue import check_records as checks
 from proofbook.catalogue.check_records import Check, notebook_digest, read_checks, write_checks
+from proofbook.contents import chapters
 from proofbook.errors import InputError
 from proofbook.pages.check_table import chapters_table, versions_table
 from proofbook.pages.page_stamps import Checked, Item, check_line, counted
-from proofbook.places import chapters
 from proofbook.project import source_digest
 
 PAGES = [
@@ -320,7 +320,7 @@ def check(book: Book, *arguments: str, env: dict[str, str] | None = None) -> Any
         env={
             **{k: v for k, v in os.environ.items() if k not in {"PYTEST_ADDOPTS"}},
             "PYTHONPATH": str(book.root / "src"),
-            "KVLEDGER_FIGURES_DIR": str(book.root / "_build" / "checked"),
+            "PROOFBOOK_FIGURES_DIR": str(book.root / "_build" / "checked"),
             "FIXTURE_LOG": str(book.log),
             **(env or {}),
         },

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pybtex.database import parse_string
 
-from proofbook.catalogue import Catalogue, Entry, stored_catalogue
+from proofbook.catalogue import Catalogue, Entry
 from proofbook.catalogue.citations import (
     RELEASE_YEAR,
     bibtex,
@@ -21,6 +21,7 @@ from proofbook.catalogue.citations import (
     plain,
     title,
 )
+from proofbook.catalogue.notebook_entries import stored_catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURE = Entry(

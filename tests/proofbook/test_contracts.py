@@ -31,6 +31,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
+from proofbook.contracts import tables_folder
+from proofbook.showing.quantities import UNIT_OF_WORD, quantity
 
 from kvledger import __version__
 from proofbook import (
@@ -43,14 +45,12 @@ from proofbook import (
     format_value,
     number,
     read_claims,
+    showing,
     style,
     table,
 )
-from proofbook.contracts import tables_folder
 from proofbook.errors import InputError
-from proofbook.marks import RECORD
-from proofbook.showing import outputs as showing
-from proofbook.showing.quantities import UNIT_OF_WORD, quantity
+from proofbook.showing import RECORD
 from proofbook.stamps import read_stamp
 
 Output = tuple[dict[str, Any], dict[str, Any]]
@@ -63,7 +63,7 @@ def outputs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Output]:
     shown: list[Output] = []
     monkeypatch.setattr(showing, "emit", lambda data, meta: shown.append((data, meta)))
     monkeypatch.setattr(showing, "_shown", {})
-    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path / "figures"))
+    monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     plt.close("all")
     return shown
 
@@ -771,7 +771,7 @@ def test_a_failed_save_leaves_nothing_half(tmp_path: Path) -> None:
 
 def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (figures_folder(), tables_folder()) == (tmp_path / "figures", tmp_path / "tables")
-    monkeypatch.delenv("KVLEDGER_FIGURES_DIR")
+    monkeypatch.delenv("PROOFBOOK_FIGURES_DIR")
     monkeypatch.setattr("proofbook.project.repository_root", lambda: tmp_path)
     assert figures_folder() == tmp_path / "_build" / "figures"
     assert tables_folder() == tmp_path / "_build" / "tables"

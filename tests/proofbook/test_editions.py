@@ -23,13 +23,13 @@ from editions import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from proofbook.catalogue.revisions import digest_of_sources, revision, snapshot
 
 from kvledger.traces.derivation import load_manifest
 from proofbook import project as datafiles
 from proofbook.catalogue import revisions, to_json, write_catalogue
 from proofbook.catalogue.changes import compare
 from proofbook.catalogue.editions import edition, read_release, release_names, this_book
-from proofbook.catalogue.revisions import digest_of_sources, revision, snapshot
 from proofbook.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ import nbformat
 import pytest
 
 from proofbook import prose
-from proofbook.marks import RECORD
+from proofbook.showing import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(p for p in (ROOT / "chapters").glob("*.ipynb") if not p.name.startswith("_"))
@@ -53,7 +53,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Notebook:
     notebook = nbformat.v4.new_notebook(cells=cells)
     folder = tmp_path_factory.mktemp("toy")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KVLEDGER_FIGURES_DIR", str(folder))
+        patch.setenv("PROOFBOOK_FIGURES_DIR", str(folder))
         nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(folder)}}).execute()
     return notebook
 
@@ -105,7 +105,7 @@ def nbval(notebook: Notebook, folder: Path, name: str) -> dict[int, bool]:
             *(f"--junitxml={report}", str(path)),
         ],
         cwd=folder,
-        env={**os.environ, "KVLEDGER_FIGURES_DIR": str(folder / "figures"), "PYTEST_ADDOPTS": ""},
+        env={**os.environ, "PROOFBOOK_FIGURES_DIR": str(folder / "figures"), "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from proofbook import prose
-from proofbook.claims import read_claims
-from proofbook.marks import RECORD
+from proofbook.showing import RECORD
+from proofbook.showing.numbers import read_claims
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(

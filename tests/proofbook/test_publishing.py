@@ -18,10 +18,11 @@ import pytest
 from pybtex.database import parse_string
 
 from proofbook import figure, number, style, table
-from proofbook.catalogue import Catalogue, Entry, catalogue_of, permalink
-from proofbook.catalogue.publication import publish
+from proofbook import showing as outputs
+from proofbook.catalogue import Catalogue, Entry, permalink
+from proofbook.catalogue.citations import publish
+from proofbook.catalogue.notebook_entries import catalogue_of
 from proofbook.errors import InputError
-from proofbook.showing import outputs
 from proofbook.stamps import read_stamp
 
 DATA = pd.DataFrame({"policy": ["pages", "reserved"], "slots": [40, 96]})
@@ -37,7 +38,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Catalogue, Pa
         outputs, "emit", lambda data, meta: shown.append({"data": data, "metadata": meta})
     )
     monkeypatch.setattr(outputs, "_shown", {})
-    monkeypatch.setenv("KVLEDGER_FIGURES_DIR", str(tmp_path / "figures"))
+    monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     fig, ax = style.canvas(2.4)
     ax.barh([0, 1], DATA["slots"], **palette.part_style("used"))
     fig.suptitle(TITLE)

@@ -32,9 +32,9 @@ from proofbook.catalogue import (
     Catalogue,
     entry_json,
     read_catalogue,
-    stored_catalogue,
     write_catalogue,
 )
+from proofbook.catalogue.notebook_entries import stored_catalogue
 from proofbook.errors import InputError
 from proofbook.pages.archive import archive
 from proofbook.pages.gallery import FIGURE_LINKS, TABLE_LINKS, listed_files

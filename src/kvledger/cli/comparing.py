@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from proofbook.catalogue.changes import Changes
     from proofbook.catalogue.editions import Edition
 
-_EDITION = "A release, a built book, a checkout (.), a catalogue's JSON, or a git revision."
+_EDITION = "A release, a built book, a catalogue's JSON, or . for the book here."
 
 
 def _releases(incomplete: str) -> list[str]:

@@ -25,8 +25,8 @@ from myst_parser.parsers.mdit import create_md_parser
 from nbconvert.exporters import HTMLExporter
 
 from kvledger import __version__
-from proofbook.marks import FIGURE_TEXT, RECORD, TABLE_HTML
 from proofbook.prose import EXTENSIONS
+from proofbook.showing import FIGURE_TEXT, RECORD, TABLE_HTML
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 _TITLED = re.compile(r"(?P<words>.*\S)\s*<(?P<target>[^<>]+)>", re.DOTALL)

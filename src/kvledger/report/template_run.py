@@ -129,7 +129,7 @@ def _kernels(work: Path, kept: Path) -> Iterator[type[Any]]:
         "env": os.environ
         | {
             "IPYTHONDIR": str(work / ".ipython"),
-            "KVLEDGER_FIGURES_DIR": str(kept / FIGURES_FOLDER),
+            "PROOFBOOK_FIGURES_DIR": str(kept / FIGURES_FOLDER),
             FOLDER_VARIABLE: str(kept),
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
             "PYTHONPATH": os.pathsep.join(_import_path()),

@@ -27,23 +27,23 @@ from proofbook.build.rendering import make_pages, restore, swap_in
 from proofbook.build.runs_of_notebooks import prepare_kernels, prune, run_stale, say
 from proofbook.build.stored_outputs import normalise_kernels, store_outputs
 from proofbook.catalogue.check_records import read_checks
-from proofbook.contents import toc_entries
-from proofbook.dates import source_date
-from proofbook.errors import InputError
-from proofbook.places import (
+from proofbook.contents import (
     BuildError,
     Place,
     chapters,
-    digest_of,
     find_root,
     input_files,
     is_current,
+    toc_entries,
 )
+from proofbook.errors import InputError
+from proofbook.files import files_digest
+from proofbook.project import source_date
 
 __all__ = [
     "BuildError",
     "Place",
-    "digest_of",
+    "files_digest",
     "find_root",
     "input_files",
     "is_current",
@@ -68,7 +68,7 @@ def book(place: Place, jobs: int | None = None) -> None:
     """Make the HTML, unless it is there already."""
     started = time.perf_counter()
     restore(place.html)
-    inputs = digest_of(input_files(place.root), place.root)
+    inputs = files_digest(input_files(place.root), place.root)
     # A browser that was installed since the pages were made is a reason to make them again.
     owed = not (place.html / pdf_name()).is_file() and printer()[0] is not None
     if is_current(place, inputs) and not owed:

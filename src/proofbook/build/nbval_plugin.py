@@ -38,9 +38,10 @@ from proofbook.catalogue.check_records import (
     shown,
     write_checks,
 )
-from proofbook.dates import today
+from proofbook.contents import BuildError, Place, chapters, find_root, input_files
 from proofbook.errors import InputError
-from proofbook.places import BuildError, Place, chapters, digest_of, find_root, input_files
+from proofbook.files import files_digest
+from proofbook.project import today
 
 OPTION = "--record-checks"
 CELL = "kvledger-cell"
@@ -181,7 +182,7 @@ class Recorder:
     def _sources(self) -> tuple[str, str]:
         data = [path for path in input_files(self.root) if self.root / "data" in path.parents]
         # The digest is kept for a process's life; what counts is that it is still the same.
-        return project.source_digest.__wrapped__(), digest_of(data, self.root)
+        return project.source_digest.__wrapped__(), files_digest(data, self.root)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in one phase of one cell."""

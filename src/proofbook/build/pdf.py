@@ -26,7 +26,6 @@ from proofbook.build.printing import (
     printer,
 )
 from proofbook.catalogue.check_records import DIGESTS_FILE, Check, made_date, read_checks
-from proofbook.catalogue.citations import RELEASE_YEAR
 from proofbook.contents import base_url, settings
 from proofbook.errors import InputError
 from proofbook.files import write_whole
@@ -172,7 +171,7 @@ def cover_of(config: Mapping[str, Any], checked: str) -> Cover:
         source_digest=source_digest(),
         licence=str(config.get("copyright") or ""),
         checked=checked,
-        year=str(RELEASE_YEAR),
+        year=this_project().year,
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from proofbook.catalogue import Catalogue, Entry
 from proofbook.errors import InputError
 from proofbook.files import check_folder
-from proofbook.showing.folders import FIGURES_VARIABLE
+from proofbook.showing import FIGURES_VARIABLE
 
 __all__ = ["Remade", "remake"]
 
@@ -81,7 +81,7 @@ def remake(entry: Entry, root: Path, out: Path, base_url: str = "") -> Remade:
 
 def _complete(entry: Entry, saved: Mapping[str, Any], work: Path, base_url: str) -> str:
     """Give the files their citation and stamps, as a build does; return the digest of the data."""
-    from proofbook.catalogue.publication import publish
+    from proofbook.catalogue.citations import publish
 
     digest = str(saved["digest"])
     title = str(saved["title"]) if entry.what == "figure" else entry.text
@@ -144,7 +144,7 @@ def _run(notebook: Any, entry: Entry, root: Path, work: Path, figures: Path) -> 
         from tqdm import tqdm
 
         from proofbook.build.runs_of_notebooks import prepare_kernels
-        from proofbook.places import BuildError, Place
+        from proofbook.contents import BuildError, Place
     except ImportError as error:
         raise InputError(f"{error.name} is not installed; {_EXTRA}") from error
     at = [0]

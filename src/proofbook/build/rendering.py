@@ -15,9 +15,9 @@ from pathlib import Path
 
 from proofbook.build.runs_of_notebooks import Run, say
 from proofbook.build.sphinx_runs import run_sphinx
-from proofbook.contents import settings
+from proofbook.contents import STAMP, BuildError, Place, chapters, input_files, settings
 from proofbook.errors import InputError
-from proofbook.places import STAMP, BuildError, Place, chapters, digest_of, input_files
+from proofbook.files import files_digest
 
 REDIRECT = """<!DOCTYPE html>
 <html lang="en">
@@ -52,7 +52,7 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     ]
     names = [path.relative_to(root).as_posix() for path in chapters(root)]
     state = hashlib.sha256(
-        json.dumps([digest_of(others, root), names, sorted(run.key for run in runs)]).encode()
+        json.dumps([files_digest(others, root), names, sorted(run.key for run in runs)]).encode()
     ).hexdigest()
     state_file = stage / "state"
     if not state_file.is_file() or state_file.read_text(encoding="utf-8") != state:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proofbook.catalogue.check_records import DIGESTS_FILE, notebook_digest
+from proofbook.contents import BuildError, Place, chapters
 from proofbook.files import write_whole
-from proofbook.places import BuildError, Place, chapters
 
 KEPT_CACHES = 2
 #: Tags that change what running a cell does.
@@ -92,7 +92,7 @@ def stderr_of(notebook: Any) -> str | None:
 
 def files_in(notebook: Any) -> list[str]:
     """Return the files, below a run's folder, that hold what a notebook's outputs show."""
-    from proofbook.catalogue import identity
+    from proofbook.catalogue.notebook_entries import identity
 
     found = []
     for cell in notebook.cells:
@@ -143,7 +143,7 @@ def execute(path: Path, notebook: Any, figures: Path) -> tuple[float, str | None
     started = time.perf_counter()
     error = None
     try:
-        client.execute(env={**os.environ, "KVLEDGER_FIGURES_DIR": str(figures)})
+        client.execute(env={**os.environ, "PROOFBOOK_FIGURES_DIR": str(figures)})
     except CellExecutionError as failure:
         error = _failure(notebook, at[0], failure)
     except CellTimeoutError:
@@ -348,8 +348,8 @@ def _gather_files(folder: Path, runs: Sequence[Run]) -> None:
 
 def _publish(root: Path, folder: Path, runs: Sequence[Run]) -> None:
     """List what these runs show, and complete the files of figures and tables."""
-    from proofbook.catalogue import catalogue_of
-    from proofbook.catalogue.publication import publish
+    from proofbook.catalogue.citations import publish
+    from proofbook.catalogue.notebook_entries import catalogue_of
     from proofbook.contents import base_url
     from proofbook.errors import InputError
     from proofbook.project import source_digest, this_project

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from proofbook.build.runs_of_notebooks import KERNELSPEC, Run, read_notebook
+from proofbook.contents import Place, chapters
 from proofbook.files import write_whole
-from proofbook.places import Place, chapters
 
 
 def stored(source: Any, executed: Any) -> str:

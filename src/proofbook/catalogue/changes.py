@@ -10,13 +10,11 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from proofbook.catalogue import Entry
+from proofbook.catalogue import Entry, What
 from proofbook.catalogue.editions import Edition
-from proofbook.plaintext import printable
-
-__all__ = ["Change", "Changes", "Way", "compare", "markdown", "rows", "summary"]
+from proofbook.plaintext import counted, listed, printable
 
 Way = Literal["value", "data", "kind", "source", "page"]
 
@@ -82,8 +80,8 @@ def compare(old: Edition, new: Edition) -> Changes:
     Examples
     --------
     >>> from proofbook.catalogue import Catalogue
-    >>> entry = Entry("paged.pages", "number", "computed", None, "chapters/paging", "cell", "10",
-    ...               "10", "pages", "0" * 64, None, None, ())
+    >>> entry = Entry("stock.sold", "number", "computed", None, "chapters/stock", "cell", "10",
+    ...               "10", "parts", "0" * 64, None, None)
     >>> book = Edition("now", Catalogue("0.2.0", "0" * 64, {entry.id: entry}))
     >>> before = Edition("before", Catalogue("0.1.0", "0" * 64, {}))
     >>> summary(compare(before, book))[0]
@@ -149,16 +147,8 @@ def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple
 
 def _count(entries: Sequence[Entry]) -> str:
     """Say how many numbers, figures and tables these are."""
-    said = []
-    for what in ("number", "figure", "table"):
-        n = sum(entry.what == what for entry in entries)
-        if n:
-            said.append(f"{n:,} {what}" + ("" if n == 1 else "s"))
-    return _listed(said)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    counts = {what: sum(e.what == what for e in entries) for what in get_args(What)}
+    return listed([counted(n, what) for what, n in counts.items() if n])
 
 
 def _is_or_are(entries: Sequence[Entry]) -> str:
@@ -333,7 +323,7 @@ def markdown(changes: Changes) -> str:
 
 def _came_or_went(word: str, entries: Iterable[Entry]) -> list[str]:
     lines = []
-    for what in ("number", "figure", "table"):
+    for what in get_args(What):
         these = [entry for entry in entries if entry.what == what]
         if these:
             ids = ", ".join(_code(entry.id) for entry in these)

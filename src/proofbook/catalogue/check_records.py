@@ -7,21 +7,23 @@ so that a page can say when it was checked, or that it was not since it changed.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from proofbook.catalogue import What, identity
-from proofbook.dates import EARLIEST, source_date
+import msgspec
+
+from proofbook.catalogue import What
+from proofbook.catalogue.notebook_entries import identity
 from proofbook.errors import InputError
 from proofbook.files import write_whole
-from proofbook.marks import MARK
+from proofbook.project import EARLIEST, source_date
+from proofbook.showing import MARK, json_bytes
 
 RECORD_FILE = "chapters/checks.json"
 #: In the folder of execution results: the digest of what each page shows.
@@ -40,11 +42,14 @@ NOT_COMPARED = frozenset(
         "image/jpeg",
     }
 )
-#: The package's mark in the metadata of an output: kind, source, exact value.
 #: Tags that change how a cell is run or compared; the others only fold it.
 CHECKING_TAGS = re.compile(r"raises-exception|skip-execution|nbval-.*")
 
 State = Literal["current", "changed", "never"]
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+#: Git names commits by SHA-1, or, in newer repositories, by SHA-256.
+Commit = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +78,19 @@ class Check:
         Processor cores of the machine.
     """
 
-    digest: str
-    source_digest: str
-    data_digest: str
+    digest: Sha256
+    source_digest: Sha256
+    data_digest: Sha256
     date: dt.date
-    seconds: float
-    cells: int
-    numbers: int
-    tables: int
-    figures: int
-    commit: str | None
-    changed_since: str | None
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+    cells: Count
+    numbers: Count
+    tables: Count
+    figures: Count
+    commit: Commit | None
+    changed_since: Commit | None
     versions: Mapping[str, str]
-    cores: int
+    cores: Count
 
     def state(self, digest: str | None, source_digest: str) -> State:
         """Tell whether this check is one of a chapter's present code, outputs and sources.
@@ -157,10 +162,10 @@ def shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[What, str]]:
 
     Examples
     --------
-    >>> from proofbook.marks import MARK, RECORD
+    >>> from proofbook.showing import RECORD
     >>> list(shown([{"output_type": "display_data", "data": {RECORD: "10"},
-    ...              "metadata": {"scrapbook": {"name": "paged.p4.pages"}}}]))
-    [('number', 'paged.p4.pages')]
+    ...              "metadata": {"scrapbook": {"name": "stock.sold"}}}]))
+    [('number', 'stock.sold')]
     """
     for output in outputs:
         found = identity(output.get("data", {}), output.get("metadata", {}))
@@ -218,13 +223,17 @@ def read_checks(root: Path) -> dict[str, Check]:
     path = root / RECORD_FILE
     if not path.is_file():
         return {}
+    at = RECORD_FILE
+    checks = {}
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{RECORD_FILE}: not JSON ({error}); `make check` writes it") from None
-    if not isinstance(rows, dict):
-        raise InputError(f"{RECORD_FILE}: {type(rows).__name__}; accepted: one row a page")
-    return {page: _parse(page, row) for page, row in rows.items()}
+        for page, row in msgspec.json.decode(
+            path.read_bytes(), type=dict[str, msgspec.Raw]
+        ).items():
+            at = f"{RECORD_FILE}, {page}"
+            checks[page] = msgspec.json.decode(row, type=Check)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{at}: {error}; accepted: what `make check` writes") from None
+    return checks
 
 
 def made_date(root: Path) -> dt.datetime:
@@ -261,75 +270,4 @@ def write_checks(root: Path, checks: Mapping[str, Check]) -> None:
     InputError
         If it cannot be written; what was there stays as it was.
     """
-    rows = {page: _row(check) for page, check in checks.items()}
-    text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-    write_whole(root / RECORD_FILE, text.encode())
-
-
-def _row(check: Check) -> dict[str, Any]:
-    row = {field.name: getattr(check, field.name) for field in dataclasses.fields(check)}
-    return {**row, "date": check.date.isoformat(), "versions": dict(check.versions)}
-
-
-def _is_sha256(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
-
-
-def _is_commit(value: object) -> bool:
-    # Git names commits by SHA-1, or, in newer repositories, by SHA-256.
-    is_sha1 = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40}", value) is not None
-    return value is None or is_sha1 or _is_sha256(value)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-
-
-def _is_date(value: object) -> bool:
-    try:
-        dt.date.fromisoformat(str(value))
-    except ValueError:
-        return False
-    return isinstance(value, str)
-
-
-def _is_versions(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and "python" in value
-        and all(isinstance(text, str) for text in value.values())
-    )
-
-
-#: field -> (what tells a good value, what is accepted)
-_FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    **dict.fromkeys(
-        ("digest", "source_digest", "data_digest"),
-        (_is_sha256, "64 hexadecimal digits"),
-    ),
-    "date": (_is_date, "a day such as 2026-11-29"),
-    "seconds": (_is_seconds, "a number of at least 0"),
-    **dict.fromkeys(
-        ("cells", "numbers", "tables", "figures", "cores"),
-        (_is_count, "a whole number of at least 0"),
-    ),
-    **dict.fromkeys(("commit", "changed_since"), (_is_commit, "a commit in full, or null")),
-    "versions": (_is_versions, "versions by name, python among them"),
-}
-
-
-def _parse(page: str, row: object) -> Check:
-    if not isinstance(row, dict) or set(row) != set(_FIELDS):
-        fields = sorted(row) if isinstance(row, dict) else type(row).__name__
-        raise InputError(f"{RECORD_FILE}, {page}: {fields}; accepted: {', '.join(_FIELDS)}")
-    for name, (is_good, accepted) in _FIELDS.items():
-        if not is_good(row[name]):
-            raise InputError(
-                f"{RECORD_FILE}, {page}, {name}: {row[name]!r}; accepted: {accepted} "
-                "(`make check` writes it)"
-            )
-    return Check(**{**row, "date": dt.date.fromisoformat(row["date"])})
+    write_whole(root / RECORD_FILE, json_bytes(msgspec.to_builtins(checks)))

@@ -1,14 +1,27 @@
-"""How one number, figure or table is cited: as BibTeX, as plain text, by its address."""
+"""How one number, figure or table is cited, and the files beside figures and tables that say it.
+
+A cell saves a drawing and its data; on which page it stands, under which caption, and so how it is
+cited, is known when all pages are.
+"""
 
 from __future__ import annotations
 
-from proofbook.catalogue import Catalogue, Entry, permalink
+import json
+from pathlib import Path
+from typing import Any
+
+from proofbook.catalogue import Catalogue, Entry, entry_json, permalink, write_catalogue
+from proofbook.errors import InputError
+from proofbook.files import write_whole
 from proofbook.project import this_project
+from proofbook.showing import json_bytes
+from proofbook.stamps import stamped_png, stamped_svg
 
-__all__ = ["bibtex", "escaped", "permalink", "plain"]
-
-RELEASE_YEAR = 2026
 DIGEST_CHARACTERS = 8
+#: Of the book's figures and tables: a drawing of somebody's own data says none.
+LICENCE = "CC BY 4.0"
+DRAWINGS = (".svg", ".dark.svg", ".png")
+_AGAIN = "run `make clean`, then `make book`"
 
 #: What TeX and BibTeX would take for an instruction. Braces become commands, because BibTeX counts
 #: even escaped ones.
@@ -48,27 +61,28 @@ def bibtex(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
 
     Examples
     --------
-    >>> entry = Entry("fig-a", "figure", "computed", None, "chapters/a", "c", "Slack grows", None,
-    ...               None, "0" * 64, "Slack grows.", "A line.")
-    >>> print(bibtex(entry, Catalogue("1.0", "1" * 64, {})))
-    @misc{kvledger-fig-a,
-      title   = {{Slack grows}},
-      author  = {{kvledger contributors}},
-      year    = {2026},
+    >>> entry = Entry("fig-a", "figure", "computed", None, "chapters/a", "c", "Sales grow", None,
+    ...               None, "0" * 64, "Sales grow.", "A line.")
+    >>> print(bibtex(entry, Catalogue("1.0", "1" * 64, {})))  # doctest: +ELLIPSIS
+    @misc{...-fig-a,
+      title   = {{Sales grow}},
+      author  = {{...}},
+      year    = {...},
       version = {1.0},
       url     = {chapters/a.html#fig-a},
-      note    = {kvledger 1.0, figure fig-a, data digest 00000000, computed}
+      note    = {... 1.0, figure fig-a, data digest 00000000, computed}
     }
     <BLANKLINE>
     """
+    here = this_project()
     return (
-        f"@misc{{{this_project().name}-{entry.id},\n"
+        f"@misc{{{here.name}-{entry.id},\n"
         f"  title   = {{{{{escaped(title(entry))}}}}},\n"
-        f"  author  = {{{{{this_project().author}}}}},\n"
-        f"  year    = {{{RELEASE_YEAR}}},\n"
+        f"  author  = {{{{{here.author}}}}},\n"
+        f"  year    = {{{here.year}}},\n"
         f"  version = {{{escaped(catalogue.version)}}},\n"
         f"  url     = {{{permalink(entry, base_url)}}},\n"
-        f"  note    = {{{escaped(_stamp(entry, catalogue))}}}\n"
+        f"  note    = {{{escaped(_note(here.name, entry, catalogue))}}}\n"
         "}\n"
     )
 
@@ -83,14 +97,15 @@ def plain(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
 
     Examples
     --------
-    >>> entry = Entry("a.slots", "number", "cited", "Kwon et al. 2023", "chapters/a", "c", "38",
-    ...               "38", "slots", "0" * 64, None, None)
-    >>> plain(entry, Catalogue("1.0", "1" * 64, {}))
-    'kvledger contributors (2026). a.slots: 38 slots. kvledger 1.0, number a.slots, data digest \
-00000000, cited (Kwon et al. 2023). chapters/a.html#n-a.slots'
+    >>> entry = Entry("a.parts", "number", "cited", "Smith 2020", "chapters/a", "c", "38",
+    ...               "38", "parts", "0" * 64, None, None)
+    >>> plain(entry, Catalogue("1.0", "1" * 64, {}))  # doctest: +ELLIPSIS
+    '... (...). a.parts: 38 parts. ... 1.0, number a.parts, data digest 00000000, cited \
+(Smith 2020). chapters/a.html#n-a.parts'
     """
+    here = this_project()
     return (
-        f"{this_project().author} ({RELEASE_YEAR}). {title(entry)}. {_stamp(entry, catalogue)}. "
+        f"{here.author} ({here.year}). {title(entry)}. {_note(here.name, entry, catalogue)}. "
         f"{permalink(entry, base_url)}"
     )
 
@@ -115,9 +130,91 @@ def title(entry: Entry) -> str:
     return f"{entry.id}: {shown}"
 
 
-def _stamp(entry: Entry, catalogue: Catalogue) -> str:
+def _note(name: str, entry: Entry, catalogue: Catalogue) -> str:
     source = f" ({entry.source.rstrip('.')})" if entry.source else ""
     return (
-        f"{this_project().name} {catalogue.version}, {entry.what} {entry.id}, "
+        f"{name} {catalogue.version}, {entry.what} {entry.id}, "
         f"data digest {entry.digest[:DIGEST_CHARACTERS]}, {entry.kind}{source}"
     )
+
+
+# ---------------------------------------------------------------- the files beside the pages
+
+
+def publish(catalogue: Catalogue, folder: Path, base_url: str = "") -> None:
+    """Complete the files of every figure and table, and list everything as JSON.
+
+    Writes ``numbers.json``, ``figures.json`` and ``tables.json`` into `folder`; in its folders
+    ``figures`` and ``tables`` the ``.bib`` and ``.json`` of each id, and the stamp of its drawings.
+
+    Parameters
+    ----------
+    catalogue : Catalogue
+        What the pages show.
+    folder : Path
+        Holds ``figures`` and ``tables``, as the cells saved them.
+    base_url : str
+        Public address of the book, if it has one.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, or its data are not those that the page shows.
+    """
+    write_catalogue(catalogue, folder, base_url)
+    for entry in catalogue.entries.values():
+        if entry.what == "number":
+            continue
+        place = folder / f"{entry.what}s" / entry.id
+        about = _saved(place.with_name(f"{entry.id}.json"))
+        if about.get("digest") != entry.digest:
+            raise InputError(
+                f"{entry.id}: its files are of data {about.get('digest')}, the page shows data "
+                f"{entry.digest}; {_AGAIN}"
+            )
+        about |= {"project": this_project().name, "version": catalogue.version, "licence": LICENCE}
+        about |= {"source_digest": catalogue.source_digest, **entry_json(entry, base_url)}
+        write_whole(place.with_name(f"{entry.id}.json"), json_bytes(about))
+        citation = bibtex(entry, catalogue, base_url).encode()
+        write_whole(place.with_name(f"{entry.id}.bib"), citation)
+        if entry.what == "figure":
+            stamp = stamp_of(entry, catalogue)
+            for end in DRAWINGS:
+                _stamp_drawing(place.with_name(f"{entry.id}{end}"), stamp)
+
+
+def stamp_of(entry: Entry, catalogue: Catalogue) -> dict[str, str]:
+    """Return what a drawing says of itself, see :mod:`proofbook.stamps`."""
+    stamp = {
+        "project": this_project().name,
+        "version": catalogue.version,
+        "id": entry.id,
+        "title": entry.text,
+        "kind": entry.kind,
+        "source": entry.source,
+        "data_digest": entry.digest,
+        "source_digest": catalogue.source_digest,
+        "page": entry.page,
+        "cell": entry.cell,
+        "licence": LICENCE,
+    }
+    return {key: value for key, value in stamp.items() if value is not None}
+
+
+def _stamp_drawing(path: Path, stamp: dict[str, str]) -> None:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; {_AGAIN}") from None
+    if path.suffix == ".png":
+        write_whole(path, stamped_png(content, stamp))
+    else:
+        write_whole(path, stamped_svg(content.decode(), stamp).encode())
+
+
+def _saved(path: Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}; {_AGAIN}") from None
+    return about

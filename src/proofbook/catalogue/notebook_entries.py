@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, get_args
 
 from proofbook import project
-from proofbook.catalogue.captions import plain_caption
-from proofbook.catalogue.entries import Catalogue, Entry, Kind, What, number_digest
-from proofbook.contents import page_files
+from proofbook.catalogue import Catalogue, Entry, What, number_digest
+from proofbook.contents import stored_notebooks
 from proofbook.errors import InputError
-from proofbook.marks import FIGURE_TEXT, MARK, RECORD, TABLE_HTML
+from proofbook.showing import FIGURE_TEXT, MARK, RECORD, TABLE_HTML, Kind
 
-# What a table's text says after its caption.
-KIND_LINE = re.compile(r" (Computed here|Cited: .*|Measured: .*)\.$")
+#: What the mark of an output says at least: of all, and of each sort.
+_NEEDED = {"number": {"kind", "value", "unit"}, "figure": {"kind", "digest", "title", "alt"}}
+_NEEDED["table"] = {"kind", "digest", "caption"}
+_MARKED = re.compile(
+    r"\{(?P<role>[a-z:]+)\}`(?P<content>[^`]+)`"
+    r"|\[(?P<link>[^\]]+)\]\([^)]*\)|\$(?P<math>[^$]+)\$|`(?P<code>[^`]+)`"
+    r"|\*\*(?P<strong>[^*]+)\*\*|\*(?P<emphasis>[^*]+)\*"
+)
+_TITLED = re.compile(r"(?P<words>.*?)\s*<(?P<target>[^<>]+)>", re.DOTALL)
+
+
+def stored_catalogue(root: Path) -> Catalogue:
+    """Read the catalogue of a checkout from its chapters as they are stored.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
+
+    Raises
+    ------
+    InputError
+        For a chapter that is missing or no notebook, and what :func:`catalogue_of` refuses.
+    """
+    return catalogue_of(
+        stored_notebooks(root),
+        version=project.this_project(root).version,
+        source_digest=project.source_digest(root),
+    )
 
 
 def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: str) -> Catalogue:
@@ -37,25 +62,26 @@ def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: s
     -------
     Catalogue
         Entries by page in the order given, then in order on the page. An id that is shown again
-        with the same content stands where it was first. Outputs of early versions hold neither
-        exact values nor full digests: a number's text stands for its value, and the digest of a
-        figure is the eight digits shown.
+        with the same content stands where it was first.
 
     Raises
     ------
     InputError
-        For an output that does not say its kind, a caption with a number that no page shows, or
-        an id that is shown twice with different contents; the message names page and cell.
+        For an output that does not say its kind and content, a caption with a number that no page
+        shows, or an id that is shown twice with different contents; the message names page and
+        cell.
     """
     shown = {page: list(_outputs(page, notebook)) for page, notebook in notebooks.items()}
     texts = {
-        page: {each.id: each.text for each in found if each.what == "number"}
+        page: {entry.id: entry.text for entry, _ in found if entry.what == "number"}
         for page, found in shown.items()
     }
     entries: dict[str, Entry] = {}
     for page, found in shown.items():
-        for each in found:
-            entry = _entry(each, page, texts)
+        for entry, caption in found:
+            if caption is not None:
+                at = f"{page}, cell {entry.cell}: {entry.id}"
+                entry = replace(entry, caption=plain_caption(caption, page, texts, at))
             other = entries.setdefault(entry.id, entry)
             if (other.text, other.digest) != (entry.text, entry.digest):
                 raise InputError(
@@ -66,49 +92,55 @@ def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: s
     return Catalogue(version, source_digest, MappingProxyType(entries))
 
 
-class _Output(NamedTuple):
-    """One output, before its caption is filled in."""
-
-    id: str
-    what: What
-    cell: str
-    text: str
-    about: Mapping[str, Any]
-    caption: str | None
-    early_digest: str
+def outputs_of(notebook: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each output of a notebook with its cell."""
+    return ((cell, output) for cell in notebook["cells"] for output in cell.get("outputs", ()))
 
 
-def _outputs(page: str, notebook: Any) -> Iterator[_Output]:
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", ()):
-            data = output.get("data", {})
-            found = identity(data, output.get("metadata", {}))
-            if found is None:
-                continue
-            id, what, early_digest = found
-            about = output.get("metadata", {}).get(MARK)
-            at = f"{page}, cell {cell.get('id')}: {id}"
-            if not isinstance(about, Mapping) or about.get("kind") not in get_args(Kind):
-                raise InputError(
-                    f"{at} does not say its kind; accepted: outputs of number(), figure(), table()"
-                )
-            caption = cell.get("metadata", {}).get("mystnb", {}).get("figure", {}).get("caption")
-            if what == "number":
-                text = _joined(data[RECORD])
-            elif what == "table":
-                first = _joined(data.get("text/plain", "")).split("\n", 1)[0]
-                caption = text = str(about.get("caption") or KIND_LINE.sub("", first))
-            else:
-                text = str(about.get("title") or "")
-            yield _Output(id, what, str(cell.get("id")), text, about, caption, early_digest)
+def _outputs(page: str, notebook: Any) -> Iterator[tuple[Entry, str | None]]:
+    """Yield each entry, and the caption to fill in, if it stands in Markdown beside the output."""
+    for cell, output in outputs_of(notebook):
+        data, metadata = output.get("data", {}), output.get("metadata", {})
+        found = identity(data, metadata)
+        if found is None:
+            continue
+        about = metadata.get(MARK)
+        whole = isinstance(about, Mapping) and _NEEDED[found.what] <= set(about)
+        if not whole or about["kind"] not in get_args(Kind):
+            raise InputError(
+                f"{page}, cell {cell.get('id')}: {found.id} does not say its kind and content; "
+                "accepted: outputs of number(), figure(), table()"
+            )
+        caption = value = unit = None
+        if found.what == "number":
+            text, value, unit = joined(data[RECORD]), str(about["value"]), str(about["unit"])
+            digest = number_digest(found.id, value, unit)
+        else:
+            figure = cell.get("metadata", {}).get("mystnb", {}).get("figure", {})
+            caption = about["caption"] if found.what == "table" else figure.get("caption")
+            text, digest = str(about.get("title") or caption), str(about["digest"])
+        entry = Entry(
+            id=found.id,
+            what=found.what,
+            kind=about["kind"],
+            source=about.get("source"),
+            page=page,
+            cell=str(cell.get("id")),
+            text=text,
+            value=value,
+            unit=unit,
+            digest=digest,
+            caption=None,
+            alt=about.get("alt"),
+        )
+        yield entry, caption
 
 
 class Shown(NamedTuple):
-    """What one output shows, and what an early version of it has for a digest."""
+    """What one output shows."""
 
     id: str
     what: What
-    early_digest: str
 
 
 def identity(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> Shown | None:
@@ -122,95 +154,61 @@ def identity(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> Shown | No
     Examples
     --------
     >>> identity({"image/png": "...", "text/plain": "fig-a · data 0123abcd"}, {})
-    Shown(id='fig-a', what='figure', early_digest='0123abcd')
+    Shown(id='fig-a', what='figure')
     >>> identity({"text/plain": "38"}, {}) is None
     True
     """
-    plain = _joined(data.get("text/plain", "")).strip()
     if RECORD in data:
         name = metadata.get("scrapbook", {}).get("name")
-        return Shown(str(name), "number", "") if name else None
-    figure = FIGURE_TEXT.fullmatch(plain)
+        return Shown(str(name), "number") if name else None
+    figure = FIGURE_TEXT.fullmatch(joined(data.get("text/plain", "")).strip())
     if figure is not None and any(kind.startswith("image/") for kind in data):
-        return Shown(figure["id"], "figure", figure["digest"])
-    table = TABLE_HTML.match(_joined(data.get("text/html", "")))
-    if table is None:
-        return None
-    return Shown(table["id"], "table", hashlib.sha256(plain.encode()).hexdigest())
+        return Shown(figure["id"], "figure")
+    table = TABLE_HTML.match(joined(data.get("text/html", "")))
+    return Shown(table["id"], "table") if table is not None else None
 
 
-def _entry(
-    each: _Output,
-    page: str,
-    texts: Mapping[str, Mapping[str, str]],
-) -> Entry:
-    about = each.about
-    value = unit = alt = caption = None
-    text = each.text
-    if each.what == "number":
-        value = str(about["value"]) if "value" in about else text
-        unit = str(about.get("unit") or "")
-        digest = number_digest(each.id, value, unit)
-    else:
-        at = f"{page}, cell {each.cell}: {each.id}"
-        caption = plain_caption(each.caption, page, texts, at) if each.caption else None
-        text = text or (re.split(r"(?<=\.)\s", caption)[0].rstrip(".") if caption else each.id)
-        alt = str(about["alt"]) if about.get("alt") else None
-        digest = str(about.get("digest") or each.early_digest)
-    source = about.get("source")
-    return Entry(
-        id=each.id,
-        what=each.what,
-        kind=cast(Kind, about["kind"]),
-        source=str(source) if source is not None else None,
-        page=page,
-        cell=each.cell,
-        text=text,
-        value=value,
-        unit=unit,
-        digest=digest,
-        caption=caption,
-        alt=alt,
-    )
-
-
-def _joined(text: str | Iterable[str]) -> str:
+def joined(text: str | Iterable[str]) -> str:
+    """Return a text that a notebook's file may keep in lines."""
     return text if isinstance(text, str) else "".join(text)
 
 
-def stored_catalogue(root: Path) -> Catalogue:
-    """Read the catalogue of a checkout from its chapters as they are stored.
+def plain_caption(markdown: str, page: str, texts: Mapping[str, Mapping[str, str]], at: str) -> str:
+    """Return a caption as plain text, with the numbers that it takes from its page or another.
 
     Parameters
     ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
+    markdown : str
+        As it stands in the cell's metadata.
+    page : str
+        The page it stands on.
+    texts : mapping of str to mapping of str to str
+        Texts of the numbers, by page and id.
+    at : str
+        What the error message calls the place.
 
     Raises
     ------
     InputError
-        For a chapter that is missing or no notebook, and what :func:`catalogue_of` refuses.
+        If a page does not show a number.
 
     Examples
     --------
-    >>> root = project.repository_root()
-    >>> stored_catalogue(root).entries["fig-slack-share"].page if root else "no checkout"
-    'chapters/page_tail_slack'
+    >>> plain_caption("At $c$ it is {glue:text}`a.b` in `x`.", "p", {"p": {"a.b": "4"}}, "here")
+    'At c it is 4 in x.'
     """
-    notebooks = {}
-    for path in page_files(root):
-        if path.suffix != ".ipynb":
-            continue
-        page = path.relative_to(root).with_suffix("").as_posix()
-        try:
-            notebook = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: not a notebook: {error}") from None
-        if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-            raise InputError(f"{path}: no cells; accepted: a Jupyter notebook")
-        notebooks[page] = notebook
-    return catalogue_of(
-        notebooks,
-        version=project.this_project(root).version,
-        source_digest=project.source_digest(root),
-    )
+
+    def said(match: re.Match[str]) -> str:
+        role, content = match["role"], match["content"]
+        if role is None:
+            return str(match[str(match.lastgroup)])
+        if not role.startswith("glue:"):
+            titled = _TITLED.fullmatch(content)
+            return titled["words"] if titled else content
+        other, separator, id = content.rpartition("::")
+        found = texts.get(other if separator else page, {}).get(id)
+        if found is None:
+            raise InputError(f"{at}: the caption shows {content!r}, which no cell glues")
+        return found
+
+    return " ".join(_MARKED.sub(said, markdown).split())

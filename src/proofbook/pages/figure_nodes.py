@@ -19,10 +19,10 @@ from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
-from proofbook.marks import FIGURE_TEXT
 from proofbook.pages.lines import FETCHED, kv_line
 from proofbook.pages.links import to_file
 from proofbook.pages.page_places import figures_folder
+from proofbook.showing import FIGURE_TEXT
 
 LOGGER = logging.getLogger(__name__)
 

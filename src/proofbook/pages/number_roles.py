@@ -24,9 +24,9 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
-from proofbook.marks import MARK
 from proofbook.pages.links import to_number
 from proofbook.pages.page_catalogue import entry_of
+from proofbook.showing import MARK
 
 LOGGER = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proofbook.project import source_digest
-from proofbook.showing.folders import FIGURES_VARIABLE, figures_folder, tables_folder
+from proofbook.showing import FIGURES_VARIABLE, figures_folder, tables_folder
 
 __all__ = ["ASSETS", "FIGURES_VARIABLE", "cache_folder", "figures_folder", "tables_folder"]
 

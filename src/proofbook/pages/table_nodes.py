@@ -12,10 +12,10 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-from proofbook.marks import TABLE_HTML
 from proofbook.pages.lines import FETCHED, kv_line
 from proofbook.pages.page_catalogue import catalogue
 from proofbook.pages.page_places import tables_folder
+from proofbook.showing import TABLE_HTML
 
 
 class CitableTables(SphinxTransform):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
@@ -14,132 +14,29 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
 
-from proofbook import project, style
+from proofbook import project, showing, style
 from proofbook.errors import InputError
 from proofbook.files import replace_whole
-from proofbook.marks import MARK
-from proofbook.showing import outputs
-from proofbook.showing.folders import figures_folder, json_bytes
-from proofbook.showing.frames import csv_bytes, named_columns
-from proofbook.showing.outputs import FIGURE_ID, Kind
-from proofbook.slimming import slim_svg
+from proofbook.showing import Kind
+from proofbook.showing.tables import csv_bytes, named_columns
 from proofbook.stamps import stamped_png, stamped_svg
-
-__all__ = ["figure"]
 
 #: Digits of an axes' place, as shares of the figure.
 POSITION_DIGITS = 7
 NOTEBOOK_DPI = 144
 #: Twice the 96 pixels an inch of a web page.
 DOWNLOAD_DPI = 192
+#: Above so many inches a drawing is said to run out of the figure.
+OVERHANG_IN = 0.02
 MIN_ALT = 40
 
 
-def _check_alt(id: str, alt: object) -> str:
-    if not isinstance(alt, str) or len(alt.strip()) < MIN_ALT or not alt.strip().endswith("."):
-        raise InputError(
-            f"{id}: alt {alt!r}; accepted: a sentence of at least {MIN_ALT} characters, "
-            "with its full stop"
-        )
-    return " ".join(alt.split())
+class _Drawing(NamedTuple):
+    """A figure in all its forms: for the notebook, to download, and as SVG in the light inks."""
 
-
-def _drawn_texts(fig: Figure) -> list[Text]:
-    return [
-        text
-        for text in fig.findobj(Text)
-        if isinstance(text, Text) and text.get_visible() and text.get_text().strip()
-    ]
-
-
-def _check_inks(id: str, fig: Figure) -> None:
-    """Words are in ink, faint or on-colour white: anything else would not turn dark."""
-    allowed = {*(c.lower() for c in style.INK["light"]), style.ON_COLOUR}
-    for text in _drawn_texts(fig):
-        colour = to_hex(text.get_color())
-        if colour not in allowed:
-            raise InputError(
-                f"{id}: the words {text.get_text()!r} are drawn in {colour}; accepted: "
-                f"style.INK['light'] or style.ON_COLOUR ({', '.join(sorted(allowed))})"
-            )
-
-
-def _check_svg(id: str, svg: str) -> None:
-    """Black is what Matplotlib draws when nobody chose a colour; it has no dark twin."""
-    if re.search(r"(fill|stroke):\s*#000000", svg) or re.search(
-        r'<path d="[^"]*"(?: clip-path="[^"]*")?/>', svg.split("</defs>", 1)[-1]
-    ):
-        raise InputError(
-            f"{id}: something is drawn in black; accepted: style.INK['light'], style.PART, "
-            "style.ON_COLOUR (call style.apply() or style.canvas() before drawing)"
-        )
-
-
-def _check_inside(id: str, fig: Figure, footer: Text) -> None:
-    """Nothing is cut off at the edge, and nothing lies on the footer."""
-    width, height = fig.get_size_inches()
-    box = fig.get_tightbbox()
-    slack = 0.02
-    over = {
-        "left": -box.x0,
-        "right": box.x1 - width,
-        "bottom": -box.y0,
-        "top": box.y1 - height,
-    }
-    side, most = max(over.items(), key=lambda item: item[1])
-    if most > slack:
-        raise InputError(
-            f"{id}: the drawing runs out of the figure by {most:.2f} in at the {side}; "
-            f"accepted: everything within {width:g} x {height:g} in"
-        )
-    mine = footer.get_window_extent()
-    words = [text for text in fig.findobj(Text, include_self=False) if text.axes is None]
-    for axes in fig.axes:
-        lies = axes.get_tightbbox()
-        # Ticks beyond the view are never drawn, so ask the axes first what is.
-        if lies is not None and lies.overlaps(mine):
-            words += axes.findobj(Text)
-    for text in words:
-        assert isinstance(text, Text)
-        shown = text is not footer and text.get_visible() and text.get_text().strip()
-        if shown and text.get_window_extent().overlaps(mine):
-            raise InputError(
-                f"{id}: {text.get_text()!r} lies on the footer; leave the lowest "
-                f"{style.FOOTER_IN} in free, or use style.canvas()"
-            )
-
-
-def _title(fig: Figure, alt: str) -> str:
-    if fig.get_suptitle():
-        return " ".join(fig.get_suptitle().split())
-    for axes in fig.axes:
-        for side in ("left", "center", "right"):
-            if axes.get_title(loc=side):
-                return " ".join(axes.get_title(loc=side).split())
-    return re.split(r"(?<=\.)\s", alt)[0].rstrip(".")
-
-
-def _settle(fig: Figure) -> None:
-    """Lay the figure out once, for all its files, and on a grid far finer than a pixel.
-
-    The solver's last digits differ with where in memory things lie, and Matplotlib names the parts
-    of an SVG by a digest of all digits.
-    """
-    fig.draw_without_rendering()
-    fig.set_layout_engine("none")
-    for axes in fig.axes:
-        in_layout = axes.get_in_layout()
-        x, y, width, height = (
-            round(side, POSITION_DIGITS) for side in axes.get_position(True).bounds
-        )
-        axes.set_position((x, y, width, height))
-        axes.set_in_layout(in_layout)
-
-
-def _render(fig: Figure, fmt: str, dpi: int, metadata: dict[str, Any]) -> bytes:
-    stream = io.BytesIO()
-    fig.savefig(stream, format=fmt, dpi=dpi, metadata=metadata)
-    return stream.getvalue()
+    small: bytes
+    large: bytes
+    svg: str
 
 
 def figure(
@@ -154,10 +51,10 @@ def figure(
     """Show a figure, save it with its data, and close it.
 
     Saves ``<id>.svg``, ``<id>.dark.svg``, ``<id>.png``, ``<id>.csv`` and ``<id>.json`` in
-    :func:`~proofbook.showing.folders.figures_folder`. Drawings carry a stamp
+    :func:`~proofbook.showing.figures_folder`. Drawings carry a stamp
     (:mod:`proofbook.stamps`). The caption and the name stand in the cell's metadata, as
     ``mystnb.figure``; page, licence and citation, which a cell cannot know, are added when the book
-    is built (:mod:`proofbook.catalogue.publication`).
+    is built (:func:`proofbook.catalogue.citations.publish`).
 
     Parameters
     ----------
@@ -184,98 +81,174 @@ def figure(
     """
     import matplotlib.pyplot as plt
 
-    outputs.check_id(id, FIGURE_ID, "figure")
-    outputs.check_kind(id, kind, source)
+    showing.check_id(id, showing.FIGURE_ID, "figure")
+    showing.check_kind(id, kind, source)
     alt = _check_alt(id, alt)
     if not isinstance(fig, Figure):
         raise InputError(f"{id}: fig is {type(fig).__name__}; accepted: a Matplotlib Figure")
-    rows = named_columns(data, id)
-    name, version = project.this_project()[:2]
-    content = csv_bytes(rows, id)
-    full = hashlib.sha256(content).hexdigest()
-    digest = full[:8]
+    content = csv_bytes(named_columns(data, id), id)
+    digest = hashlib.sha256(content).hexdigest()
+    title = _title(fig, alt)
     try:
-        outputs.once(id, digest)
-        with mpl.rc_context(dict(style.RC)):
-            footer = fig.text(
-                1 - 0.04 / fig.get_figwidth(),
-                0.03 / fig.get_figheight(),
-                f"{name} {version} · {id} · data {digest}",
-                ha="right",
-                va="bottom",
-                fontsize=style.FOOTER_PT,
-                color=style.INK["light"].faint,
-            )
-            footer.set_in_layout(False)
-            engine = fig.get_layout_engine()
-            if isinstance(engine, ConstrainedLayoutEngine):
-                low = style.FOOTER_IN / fig.get_figheight()
-                engine.set(rect=(0, low, 1, 1 - low))
-            _settle(fig)
-            _check_inks(id, fig)
-            small = _render(fig, "png", NOTEBOOK_DPI, {"Software": f"{name} {version}"})
-            _check_inside(id, fig, footer)
-            large = _render(fig, "png", DOWNLOAD_DPI, {"Software": f"{name} {version}"})
-            svg = _render(
-                fig,
-                "svg",
-                72,
-                {
-                    "Date": None,
-                    "Creator": f"{name} {version}",
-                    "Title": id,
-                    "Description": alt,
-                },
-            ).decode()
-        _check_svg(id, svg)
-        svg = slim_svg(svg)
-        title = _title(fig, alt)
-        stamp = {
-            "project": name,
-            "version": version,
-            "id": id,
-            "title": title,
-            "kind": kind,
-            "data_digest": full,
-        }
-        # What stands in the notebook must not change with every edit of the code.
-        small = stamped_png(small, stamp)
-        stamp["source_digest"] = project.source_digest()
-        about = {
-            "project": name,
-            "version": version,
-            "id": id,
-            "what": "figure",
-            "kind": kind,
-            "source": source,
-            "title": title,
-            "alt": alt,
-            "digest": full,
-            "data_digest": digest,
-            "data_sha256": full,
-            "source_digest": stamp["source_digest"],
-            "width_in": float(fig.get_figwidth()),
-            "height_in": float(fig.get_figheight()),
-        }
-        folder = figures_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        for end, drawing in (("", svg), (".dark", style.to_dark(svg))):
-            replace_whole(folder / f"{id}{end}.svg", stamped_svg(drawing, stamp).encode())
-        replace_whole(folder / f"{id}.png", stamped_png(large, stamp))
-        replace_whole(folder / f"{id}.csv", content)
-        replace_whole(folder / f"{id}.json", json_bytes(about))
+        showing.once(id, digest[:8])
+        drawing = _render(id, fig, digest[:8], alt)
+        about = {"id": id, "kind": kind, "source": source, "title": title, "alt": alt}
+        about["digest"] = digest
+        size = {"width_in": float(fig.get_figwidth()), "height_in": float(fig.get_figheight())}
+        shown = _save(drawing, content, about, size)
     finally:
         plt.close(fig)
-    outputs.emit(
-        {"image/png": small, "text/plain": f"{id} · data {digest}"},
-        {
-            MARK: {
-                "id": id,
-                "kind": kind,
-                "source": source,
-                "title": title,
-                "alt": alt,
-                "digest": full,
-            }
-        },
-    )
+    text = f"{id} · data {digest[:8]}"
+    showing.emit({"image/png": shown, "text/plain": text}, {showing.MARK: about})
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def _check_alt(id: str, alt: object) -> str:
+    if not isinstance(alt, str) or len(alt.strip()) < MIN_ALT or not alt.strip().endswith("."):
+        raise InputError(
+            f"{id}: alt {alt!r}; accepted: a sentence of at least {MIN_ALT} characters, "
+            "with its full stop"
+        )
+    return " ".join(alt.split())
+
+
+def _is_drawn(text: Text) -> bool:
+    return bool(text.get_visible() and text.get_text().strip())
+
+
+def _check_inks(id: str, fig: Figure) -> None:
+    """Words are in ink, faint or on-colour white: anything else would not turn dark."""
+    allowed = {*(c.lower() for c in style.INK["light"]), style.ON_COLOUR}
+    for text in fig.findobj(Text):
+        assert isinstance(text, Text)
+        colour = to_hex(text.get_color())
+        if _is_drawn(text) and colour not in allowed:
+            raise InputError(
+                f"{id}: the words {text.get_text()!r} are drawn in {colour}; accepted: "
+                f"style.INK['light'] or style.ON_COLOUR ({', '.join(sorted(allowed))})"
+            )
+
+
+def _check_svg(id: str, svg: str) -> None:
+    """Black is what Matplotlib draws when nobody chose a colour; it has no dark twin."""
+    if re.search(r"(fill|stroke):\s*#000000", svg) or re.search(
+        r'<path d="[^"]*"(?: clip-path="[^"]*")?/>', svg.split("</defs>", 1)[-1]
+    ):
+        raise InputError(
+            f"{id}: something is drawn in black; accepted: style.INK['light'], style.ON_COLOUR or "
+            "a colour of the book's own (call style.apply() or style.canvas() before drawing)"
+        )
+
+
+def _check_inside(id: str, fig: Figure, footer: Text) -> None:
+    """Nothing is cut off at the edge, and nothing lies on the footer."""
+    width, height = fig.get_size_inches()
+    box = fig.get_tightbbox()
+    over = {"left": -box.x0, "right": box.x1 - width, "bottom": -box.y0, "top": box.y1 - height}
+    side, most = max(over.items(), key=lambda item: item[1])
+    if most > OVERHANG_IN:
+        raise InputError(
+            f"{id}: the drawing runs out of the figure by {most:.2f} in at the {side}; "
+            f"accepted: everything within {width:g} x {height:g} in"
+        )
+    mine = footer.get_window_extent()
+    words = [text for text in fig.findobj(Text, include_self=False) if text.axes is None]
+    for axes in fig.axes:
+        lies = axes.get_tightbbox()
+        # Ticks beyond the view are never drawn, so ask the axes first what is.
+        if lies is not None and lies.overlaps(mine):
+            words += axes.findobj(Text)
+    for text in words:
+        assert isinstance(text, Text)
+        if text is not footer and _is_drawn(text) and text.get_window_extent().overlaps(mine):
+            raise InputError(
+                f"{id}: {text.get_text()!r} lies on the footer; leave the lowest "
+                f"{style.FOOTER_IN} in free, or use style.canvas()"
+            )
+
+
+# ---------------------------------------------------------------- drawing and saving
+
+
+def _title(fig: Figure, alt: str) -> str:
+    titles = [fig.get_suptitle()]
+    titles += [axes.get_title(loc=at) for axes in fig.axes for at in ("left", "center", "right")]
+    found = next(filter(None, titles), None)
+    return " ".join(found.split()) if found else re.split(r"(?<=\.)\s", alt)[0].rstrip(".")
+
+
+def _render(id: str, fig: Figure, digest: str, alt: str) -> _Drawing:
+    """Add the footer, lay the figure out once for all its forms, check it and draw them."""
+    made_by = " ".join(project.this_project()[:2])
+    with mpl.rc_context(dict(style.RC)):
+        footer = fig.text(
+            1 - 0.04 / fig.get_figwidth(),
+            0.03 / fig.get_figheight(),
+            f"{made_by} · {id} · data {digest}",
+            ha="right",
+            va="bottom",
+            fontsize=style.FOOTER_PT,
+            color=style.INK["light"].faint,
+        )
+        footer.set_in_layout(False)
+        _settle(fig)
+        _check_inks(id, fig)
+        small = _drawn(fig, "png", NOTEBOOK_DPI, {"Software": made_by})
+        _check_inside(id, fig, footer)
+        large = _drawn(fig, "png", DOWNLOAD_DPI, {"Software": made_by})
+        words = {"Date": None, "Creator": made_by, "Title": id, "Description": alt}
+        svg = _drawn(fig, "svg", 72, words).decode()
+    _check_svg(id, svg)
+    return _Drawing(small, large, svg)
+
+
+def _settle(fig: Figure) -> None:
+    """Lay the figure out above the footer, once, and on a grid far finer than a pixel.
+
+    The solver's last digits differ with where in memory things lie, and Matplotlib names the parts
+    of an SVG by a digest of all digits.
+    """
+    engine = fig.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        low = style.FOOTER_IN / fig.get_figheight()
+        engine.set(rect=(0, low, 1, 1 - low))
+    fig.draw_without_rendering()
+    fig.set_layout_engine("none")
+    for axes in fig.axes:
+        in_layout = axes.get_in_layout()
+        x, y, width, height = (
+            round(side, POSITION_DIGITS) for side in axes.get_position(True).bounds
+        )
+        axes.set_position((x, y, width, height))
+        axes.set_in_layout(in_layout)
+
+
+def _drawn(fig: Figure, fmt: str, dpi: int, metadata: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    fig.savefig(stream, format=fmt, dpi=dpi, metadata=metadata)
+    return stream.getvalue()
+
+
+def _save(
+    drawing: _Drawing, content: bytes, about: dict[str, Any], size: dict[str, float]
+) -> bytes:
+    """Save a figure's files, stamped; return the stamped picture for the notebook."""
+    here = project.this_project()
+    id, digest = about["id"], about["digest"]
+    stamp = {"project": here.name, "version": here.version, "data_digest": digest}
+    stamp |= {name: about[name] for name in ("id", "title", "kind")}
+    # What stands in the notebook must not change with every edit of the code.
+    shown = stamped_png(drawing.small, stamp)
+    stamp["source_digest"] = project.source_digest()
+    whole = {**stamp, "what": "figure", **about, **size}
+    whole |= {"data_digest": digest[:8], "data_sha256": digest}
+    folder = showing.figures_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    for end, svg in (("", drawing.svg), (".dark", style.to_dark(drawing.svg))):
+        replace_whole(folder / f"{id}{end}.svg", stamped_svg(svg, stamp).encode())
+    replace_whole(folder / f"{id}.png", stamped_png(drawing.large, stamp))
+    replace_whole(folder / f"{id}.csv", content)
+    replace_whole(folder / f"{id}.json", showing.json_bytes(whole))
+    return shown

@@ -1,70 +1,29 @@
-"""Tables whose text depends on their values alone."""
+"""Tables whose text depends on their values alone, and the CSV that is saved with them."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import html
+import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from proofbook import project
+from proofbook import project, showing
 from proofbook.errors import InputError
 from proofbook.files import replace_whole
-from proofbook.formats import DASH, exact_value, format_value, is_missing
-from proofbook.marks import MARK
-from proofbook.showing import outputs
-from proofbook.showing.folders import json_bytes, tables_folder
-from proofbook.showing.frames import csv_bytes, named_columns
-from proofbook.showing.outputs import TABLE_ID, Kind
-
-__all__ = ["table"]
+from proofbook.formats import DASH, exact_value, float_text, format_value, is_missing
+from proofbook.showing import Kind
 
 #: Above so many letters a column of texts is given room, so that it does not become a ribbon.
 LONG_TEXT = 60
-
-
-def _column_text(values: list[object], fmt: str | None, name: str) -> tuple[list[str | None], bool]:
-    """Texts of one column (None where a value is missing), and whether it is numeric."""
-    present = [v for v in values if not is_missing(v)]
-    numeric = bool(present) and not any(isinstance(v, (str, bool, np.bool_)) for v in present)
-    if numeric and fmt is None:
-        exact = [exact_value(v, name) for v in present]
-        if all(e is not None and e.denominator == 1 for e in exact) and not any(
-            isinstance(v, (float, np.floating)) for v in present
-        ):
-            # One grouping for a whole column, or the digits would not line up.
-            fmt = ",d" if any(abs(e) >= 10_000 for e in exact if e is not None) else "d"
-    texts: list[str | None] = []
-    for row, value in enumerate(values, start=1):
-        at = f"{name}, row {row}"
-        if is_missing(value):
-            texts.append(None)
-        elif isinstance(value, (bool, np.bool_)):
-            texts.append("yes" if value else "no")
-        elif isinstance(value, str):
-            texts.append(format_value(value, name=at))
-        else:
-            texts.append(format_value(value, fmt, name=at))
-    return texts, numeric
-
-
-def _kind_line(kind: str, source: str | None) -> str:
-    if kind == "computed":
-        return "Computed here."
-    return f"{kind.capitalize()}: {str(source).rstrip('.')}."
-
-
-def _caption(caption: object, id: str) -> tuple[str, str]:
-    """Caption as plain text and as HTML, where `code` keeps its backticks' meaning."""
-    if not isinstance(caption, str) or len(caption.strip()) < 12 or not caption.endswith("."):
-        raise InputError(f"{id}: caption {caption!r}; accepted: a sentence, with its full stop")
-    if caption.count("`") % 2:
-        raise InputError(f"{id}: caption {caption!r} has an odd number of backticks")
-    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(caption, quote=False))
-    return caption.replace("`", ""), marked
+GAP = f'<span role="img" aria-label="no value">{DASH}</span>'
+# What a spreadsheet would take for the start of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table(
@@ -79,7 +38,7 @@ def table(
     """Show a table whose text depends on its values and on nothing else, and save the values.
 
     Saves ``<id>.csv``, with exact values in place of the texts shown, and ``<id>.json`` in
-    :func:`~proofbook.showing.folders.tables_folder`.
+    :func:`~proofbook.showing.tables_folder`.
 
     Parameters
     ----------
@@ -105,8 +64,8 @@ def table(
         a value :func:`~proofbook.formats.format_value` refuses; the message names
         column and row.
     """
-    outputs.check_id(id, TABLE_ID, "table")
-    outputs.check_kind(id, kind, source)
+    showing.check_id(id, showing.TABLE_ID, "table")
+    showing.check_kind(id, kind, source)
     plain_caption, html_caption = _caption(caption, id)
     frame = named_columns(frame, id)
     formats = dict(formats or {})
@@ -114,52 +73,74 @@ def table(
     unknown = sorted(set(formats) - set(names))
     if unknown:
         raise InputError(f"{id}: formats for {unknown}; accepted: {names}")
-    texts: list[list[str | None]] = []
-    numeric: list[bool] = []
-    for position, name in enumerate(names):
-        values = frame.iloc[:, position].astype(object).tolist()
-        column, is_numeric = _column_text(values, formats.get(name), f"{id}, column {name!r}")
-        texts.append(column)
-        numeric.append(is_numeric)
-    if None in texts[0]:
+    columns = [
+        _column_text(
+            frame[name].astype(object).tolist(), formats.get(name), f"{id}, column {name!r}"
+        )
+        for name in names
+    ]
+    if None in columns[0][0]:
         raise InputError(f"{id}, column {names[0]!r}: the first column names the rows; no gaps")
-    rows = list(zip(*texts, strict=True))
-    kind_line = _kind_line(kind, source)
-    plain = _plain_table(names, rows, numeric, plain_caption, kind_line)
-    outputs.once(id, plain)
-    body = _html_table(id, names, rows, numeric, (plain_caption, html_caption), kind, kind_line)
-    digest = _save(id, frame, plain_caption, kind, source)
-    about = {
-        "id": id,
-        "kind": kind,
-        "source": source,
-        "caption": plain_caption,
-        "digest": digest,
-    }
-    outputs.emit({"text/html": body, "text/plain": plain}, {MARK: about})
+    numeric = [is_numeric for _, is_numeric in columns]
+    rows = list(zip(*(texts for texts, _ in columns), strict=True))
+    kind_line = (
+        "Computed here."
+        if kind == "computed"
+        else f"{kind.capitalize()}: {str(source).rstrip('.')}."
+    )
+    plain = _plain_table(names, rows, numeric, f"{plain_caption} {kind_line}")
+    showing.once(id, plain)
+    body = showing.html_table(
+        id,
+        plain_caption,
+        f'{html_caption} <span class="kv-kind">{html.escape(kind_line)}</span>',
+        {
+            name: "kv-num" if right else "kv-long" if max(map(_length, texts)) > LONG_TEXT else ""
+            for name, (texts, right) in zip(names, columns, strict=True)
+        },
+        [[GAP if text is None else html.escape(text) for text in row] for row in rows],
+        kind,
+    )
+    about = {"id": id, "kind": kind, "source": source, "caption": plain_caption}
+    about["digest"] = _save(id, frame, about)
+    showing.emit({"text/html": body, "text/plain": plain}, {showing.MARK: about})
 
 
-def _save(id: str, frame: pd.DataFrame, caption: str, kind: str, source: str | None) -> str:
-    """Save the exact values and what they are; return the digest of the CSV."""
-    about_project = project.this_project()
-    content = csv_bytes(frame, id)
-    digest = hashlib.sha256(content).hexdigest()
-    about = {
-        "project": about_project.name,
-        "version": about_project.version,
-        "id": id,
-        "what": "table",
-        "kind": kind,
-        "source": source,
-        "caption": caption,
-        "digest": digest,
-        "source_digest": project.source_digest(),
-    }
-    folder = tables_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_whole(folder / f"{id}.csv", content)
-    replace_whole(folder / f"{id}.json", json_bytes(about))
-    return digest
+def _column_text(values: list[object], fmt: str | None, name: str) -> tuple[list[str | None], bool]:
+    """Texts of one column (None where a value is missing), and whether it is numeric."""
+    present = [v for v in values if not is_missing(v)]
+    numeric = bool(present) and not any(isinstance(v, (str, bool, np.bool_)) for v in present)
+    if numeric and fmt is None:
+        exact = [exact_value(v, name) for v in present]
+        if all(e is not None and e.denominator == 1 for e in exact) and not any(
+            isinstance(v, (float, np.floating)) for v in present
+        ):
+            # One grouping for a whole column, or the digits would not line up.
+            fmt = ",d" if any(abs(e) >= 10_000 for e in exact if e is not None) else "d"
+    texts: list[str | None] = []
+    for row, value in enumerate(values, start=1):
+        at = f"{name}, row {row}"
+        if is_missing(value):
+            texts.append(None)
+        elif isinstance(value, (bool, np.bool_)):
+            texts.append("yes" if value else "no")
+        else:
+            texts.append(format_value(value, None if isinstance(value, str) else fmt, name=at))
+    return texts, numeric
+
+
+def _length(text: str | None) -> int:
+    return len(text or "")
+
+
+def _caption(caption: object, id: str) -> tuple[str, str]:
+    """Caption as plain text and as HTML, where `code` keeps its backticks' meaning."""
+    if not isinstance(caption, str) or len(caption.strip()) < 12 or not caption.endswith("."):
+        raise InputError(f"{id}: caption {caption!r}; accepted: a sentence, with its full stop")
+    if caption.count("`") % 2:
+        raise InputError(f"{id}: caption {caption!r} has an odd number of backticks")
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(caption, quote=False))
+    return caption.replace("`", ""), marked
 
 
 def _plain_table(
@@ -167,7 +148,6 @@ def _plain_table(
     rows: Sequence[Sequence[str | None]],
     numeric: Sequence[bool],
     caption: str,
-    kind_line: str,
 ) -> str:
     cells = [list(names), *([DASH if text is None else text for text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -179,41 +159,115 @@ def _plain_table(
         for row in cells
     ]
     rule = "  ".join("-" * width for width in widths)
-    return "\n".join([f"{caption} {kind_line}", "", lines[0], rule, *lines[1:]])
+    return "\n".join([caption, "", lines[0], rule, *lines[1:]])
 
 
-def _html_table(
-    id: str,
-    names: Sequence[str],
-    rows: Sequence[Sequence[str | None]],
-    numeric: Sequence[bool],
-    captions: tuple[str, str],
-    kind: str,
-    kind_line: str,
-) -> str:
-    columns = zip(*rows, strict=True)
-    longest = [max(len(text or "") for text in column) for column in columns]
-    side = [
-        ' class="kv-num"' if right else ' class="kv-long"' if length > LONG_TEXT else ""
-        for right, length in zip(numeric, longest, strict=True)
-    ]
-    gap = '<span role="img" aria-label="no value">' + DASH + "</span>"
-    out = [
-        f'<div class="kv-table" role="region" tabindex="0" '
-        f'aria-label="{html.escape(captions[0])}" id="{id}" data-kind="{kind}">',
-        f'<table><caption>{captions[1]} <span class="kv-kind">{html.escape(kind_line)}</span>'
-        "</caption>",
-        "<thead><tr>"
-        + "".join(
-            f'<th scope="col"{s}>{html.escape(n)}</th>' for n, s in zip(names, side, strict=True)
+def _save(id: str, frame: pd.DataFrame, about: Mapping[str, object]) -> str:
+    """Save the exact values and what they are; return the digest of the CSV."""
+    here = project.this_project()
+    content = csv_bytes(frame, id)
+    digest = hashlib.sha256(content).hexdigest()
+    saved = {
+        "project": here.name,
+        "version": here.version,
+        "what": "table",
+        **about,
+        "digest": digest,
+        "source_digest": project.source_digest(),
+    }
+    folder = showing.tables_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_whole(folder / f"{id}.csv", content)
+    replace_whole(folder / f"{id}.json", showing.json_bytes(saved))
+    return digest
+
+
+# ---------------------------------------------------------------- frames as CSV
+
+
+def named_columns(frame: object, id: str) -> pd.DataFrame:
+    """Return a copy whose every column is named and whose index says nothing more."""
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(f"{id}: {type(frame).__name__}; accepted: a pandas DataFrame")
+    if all(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    elif not isinstance(frame.index, pd.RangeIndex):
+        raise InputError(f"{id}: the index has no name; name it, or reset_index(drop=True)")
+    names = list(frame.columns)
+    bad = [n for n in names if not isinstance(n, str) or not n.strip()]
+    if bad or len(set(names)) != len(names):
+        raise InputError(f"{id}: columns {names}; accepted: different names, none empty")
+    if frame.empty:
+        raise InputError(f"{id}: the frame is empty ({len(frame)} rows, {len(names)} columns)")
+    return frame
+
+
+def csv_bytes(frame: pd.DataFrame, id: str) -> bytes:
+    r"""Return a frame as CSV: exact values, and no text that can be taken for a formula.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        With named columns, see :func:`named_columns`.
+    id : str
+        What the error message calls it.
+
+    Raises
+    ------
+    InputError
+        For an infinity.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> csv_bytes(pd.DataFrame({"policy": ["=1+1"], "share": [Fraction(3, 14)]}), "tab-a")
+    b"policy,share\n'=1+1,3/14\n"
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    names = [str(name) for name in frame.columns]
+    writer.writerow([_harmless(name) for name in names])
+    for row in frame.astype(object).itertuples(index=False, name=None):
+        writer.writerow(
+            [_csv_text(v, f"{id}, column {n!r}") for n, v in zip(names, row, strict=True)]
         )
-        + "</tr></thead>",
-        "<tbody>",
-    ]
-    for row in rows:
-        shown = [gap if text is None else html.escape(text) for text in row]
-        line = f'<tr><th scope="row"{side[0]}>{shown[0]}</th>'
-        line += "".join(f"<td{s}>{t}</td>" for s, t in zip(side[1:], shown[1:], strict=True))
-        out.append(line + "</tr>")
-    out.append("</tbody></table></div>")
-    return "\n".join(out)
+    return stream.getvalue().encode()
+
+
+def _csv_text(value: object, name: str) -> str:
+    if is_missing(value):
+        return ""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (float, np.floating)):
+        if not math.isfinite(value):
+            raise InputError(f"{name}: {value!r}; accepted: a finite number")
+        return float_text(value)
+    return _harmless(value) if isinstance(value, str) else str(value)
+
+
+def _harmless(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def data_digest(data: pd.DataFrame, id: str = "data") -> str:
+    """SHA-256 of a figure's or a table's data as it is saved in its CSV file.
+
+    Parameters
+    ----------
+    data : DataFrame
+        What the figure draws, or the table shows.
+    id : str
+        What the error message calls it.
+
+    Returns
+    -------
+    str
+        Sixty-four hexadecimal digits; a footer shows the first eight.
+
+    Examples
+    --------
+    >>> data_digest(pd.DataFrame({"x": [1, 2]}))[:8]
+    'aea28487'
+    """
+    return hashlib.sha256(csv_bytes(named_columns(data, id), id)).hexdigest()
