@@ -47,7 +47,7 @@ from kvledger.accounting.reservation import contiguous
 from kvledger.accounting.sharing import shared
 from kvledger.chapters import explorer, palette
 from kvledger.core.errors import LedgerError
-from kvledger.models.known import Model
+from kvledger.models.shapes import Model
 from kvledger.traces.trace import load_lengths, load_trace
 from proofbook import style
 

@@ -20,9 +20,15 @@ from hypothesis import strategies as st
 import kvledger as kv
 from kvledger.core import data_file
 from kvledger.models.config_fields import MOST_LAYERS
-from kvledger.models.configs import known_model_types, read_config
-from kvledger.models.families import FAMILIES, INNER_CONFIGS, REFUSED, WRAPPERS
-from kvledger.models.known import load_model
+from kvledger.models.known import (
+    FAMILIES,
+    INNER_CONFIGS,
+    REFUSED,
+    WRAPPERS,
+    known_model_types,
+    load_model,
+    read_config,
+)
 from kvledger.models.layers import KINDS, LayerGroup, StateTensor
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "configs"

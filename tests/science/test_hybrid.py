@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kvledger as kv
 from kvledger.accounting.page_groups import GroupLayout, GroupPages
-from kvledger.models.configs import read_config
+from kvledger.models.known import read_config
 from kvledger.models.layers import LayerGroup, StateTensor
 
 PUBLISHED = json.loads(

@@ -10,7 +10,7 @@ import pytest
 
 import kvledger as kv
 from kvledger.core import data_file
-from kvledger.models.known import DTYPE_BYTES
+from kvledger.models.layers import DTYPE_BYTES
 
 GIB = 2**30
 

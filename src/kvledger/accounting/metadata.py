@@ -18,7 +18,8 @@ import numpy as np
 from kvledger.accounting.paging import page_counts
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import LengthsLike, as_lengths, whole_page_size, whole_page_sizes
-from kvledger.models.known import Model, load_model
+from kvledger.models.known import load_model
+from kvledger.models.shapes import Model
 
 DEFAULT_PAGE_SIZES: tuple[int, ...] = tuple(2**k for k in range(13))
 """Powers of two from 1 to 4096: what is tested where no page sizes are given."""
@@ -296,7 +297,7 @@ def slots_from_bytes(n_bytes: CostLike, model: str | Model) -> Fraction:
     n_bytes : int, float, Decimal or Fraction
         Bytes, such as those of a page-table entry.
     model : str or Model
-        Name in ``data/models.csv``, or a :class:`~kvledger.models.known.Model`.
+        Name in ``data/models.csv``, or a :class:`~kvledger.Model`.
 
     Examples
     --------

@@ -35,7 +35,8 @@ from kvledger.accounting.paging import (
 from kvledger.accounting.reservation import contiguous, next_power_of_two
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthsLike, whole_page_sizes
-from kvledger.models.known import Model, load_model
+from kvledger.models.known import load_model
+from kvledger.models.shapes import Model
 from kvledger.traces.trace import LengthMarginals
 
 Traces = Mapping[str, LengthMarginals]

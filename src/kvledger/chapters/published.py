@@ -13,7 +13,8 @@ from kvledger.accounting.paging import page_counts
 from kvledger.accounting.sharing import shared
 from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
-from kvledger.models.known import Model, kv_bytes_per_token, load_models
+from kvledger.models.known import kv_bytes_per_token, load_models
+from kvledger.models.shapes import Model
 
 GIB = 2**30
 

@@ -18,8 +18,8 @@ from kvledger.cli.answer import Answer, Table
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import LengthTable
 from kvledger.core.units import parse_bytes
-from kvledger.models.choice import choose_model
-from kvledger.models.known import Model
+from kvledger.models.known import load_model
+from kvledger.models.shapes import Model
 from kvledger.traces.forms import Skipped
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def account(
         raise LedgerError(f"--of is {shown(of)}; accepted: {' or '.join(_SIDES)}")
     if kv_memory is not None and model is None:
         raise LedgerError("--kv-memory without --model; accepted: both, or neither")
-    shape = None if model is None else choose_model(model, dtype, opt.ranks(tensor_parallel))
+    shape = None if model is None else load_model(model, dtype, opt.ranks(tensor_parallel))
     about = _lengths(trace, lengths, of, opt.reading(read_as, unusable))
     policies = given or [about.table.max_tokens, "pow2", "oracle"]
     ledgers: list[tuple[dict[str, Any], Ledger]] = [

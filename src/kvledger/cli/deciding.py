@@ -10,7 +10,7 @@ import typer
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
 from kvledger.core.errors import LedgerError, shown
-from kvledger.models.choice import choose_model
+from kvledger.models.known import load_model
 
 if TYPE_CHECKING:
     from kvledger.decision.decide import Decision
@@ -90,7 +90,7 @@ def decide(
         raise LedgerError(f"--prefix is {shown(prefix)}; accepted: {', '.join(_PREFIXES)}")
     sizes = None if page_size is None else opt.page_sizes(page_size)
     share = opt.cost(tolerance, "--tolerance")
-    shape = choose_model(model, dtype, opt.ranks(tensor_parallel))
+    shape = load_model(model, dtype, opt.ranks(tensor_parallel))
     from kvledger.decision.decide import decide as weigh
     from kvledger.measure.record import latest_record, read_record
 

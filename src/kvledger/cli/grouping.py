@@ -9,8 +9,8 @@ from kvledger.accounting.page_groups import GroupPages, hybrid_pages, unified_la
 from kvledger.cli.answer import Table
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable
-from kvledger.models.known import Model
 from kvledger.models.layers import LayerGroup
+from kvledger.models.shapes import Model
 
 _BYTES = (
     "allocated_bytes",

@@ -9,8 +9,8 @@ import typer
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
 from kvledger.core.units import bytes_text, parse_bytes
-from kvledger.models.choice import choose_model
-from kvledger.models.known import Model, load_models
+from kvledger.models.known import load_model, load_models
+from kvledger.models.shapes import Model
 
 
 def models(
@@ -30,7 +30,7 @@ def models(
     """List models with the KV bytes of a token, on each tensor-parallel rank."""
     n_bytes = None if kv_memory is None else parse_bytes(kv_memory, "--kv-memory")
     ranks = opt.ranks(tensor_parallel)
-    shapes = [choose_model(name, dtype, ranks) for name in names or load_models()]
+    shapes = [load_model(name, dtype, ranks) for name in names or load_models()]
     columns = ["model", "layers", "KV bytes per token", "past its windows", "windows hold at most"]
     columns += [] if n_bytes is None else [f"slots in {kv_memory}"]
     rows = []

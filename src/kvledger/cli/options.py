@@ -14,7 +14,8 @@ from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import LengthTable, as_lengths
 from kvledger.core.units import parse_bytes
-from kvledger.models.known import Model, load_models
+from kvledger.models.known import load_models
+from kvledger.models.shapes import Model
 
 if TYPE_CHECKING:
     from kvledger.traces.trace import LengthMarginals, Trace

@@ -15,7 +15,7 @@ import typer
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
 from kvledger.core.errors import LedgerError, shown
-from kvledger.models.choice import choose_model
+from kvledger.models.known import load_model
 from proofbook.files import check_file, write_whole
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _capacity(
     if capacity is not None and kv_memory is None:
         return opt.slots(capacity, "a capacity")
     if capacity is None and kv_memory is not None and model is not None:
-        return opt.memory_slots(kv_memory, choose_model(model, dtype, ranks), page_size)
+        return opt.memory_slots(kv_memory, load_model(model, dtype, ranks), page_size)
     raise LedgerError("accepted: --capacity, or --kv-memory with --model (kvledger replay --help)")
 
 

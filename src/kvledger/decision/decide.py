@@ -40,7 +40,7 @@ from kvledger.models.engines import (
     page_size_rule,
     structures_of,
 )
-from kvledger.models.known import Model
+from kvledger.models.shapes import Model
 from kvledger.traces.trace import LengthMarginals, Trace
 from proofbook.exact import exact
 

@@ -20,7 +20,7 @@ from kvledger.decision.decide import Decision, decide
 from kvledger.decision.page_costs import TERMS
 from kvledger.decision.workload import Workload
 from kvledger.models.engines import kernels_for, load_page_size_rules
-from kvledger.models.known import Model
+from kvledger.models.shapes import Model
 
 if TYPE_CHECKING:
     from kvledger.measure.record import Record

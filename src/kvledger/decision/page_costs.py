@@ -18,7 +18,8 @@ from kvledger.accounting.metadata import exact_cost
 from kvledger.core.errors import LedgerError
 from kvledger.decision.workload import Workload
 from kvledger.models.engines import Structure
-from kvledger.models.known import Model, load_model
+from kvledger.models.known import load_model
+from kvledger.models.shapes import Model
 
 if TYPE_CHECKING:
     from kvledger.measure.record import CaseShape, Record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Never
 
@@ -15,8 +15,6 @@ ACCEPTED = "accepted: a Hugging Face config.json, or the folder that holds one"
 _LARGEST_BYTES = 64 << 20
 # Layer lists are made from this number, so a mistyped one must not fill the memory.
 MOST_LAYERS = 1 << 16
-
-MISSING = object()
 
 
 def config_file(path: Path) -> Path:
@@ -54,13 +52,6 @@ def read_object(path: Path) -> dict[str, Any]:
         If it cannot be read, is too large, no UTF-8, no JSON, nested too deeply, no object, or
         has a key twice.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_BYTES + 1)
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error.strerror}); {ACCEPTED}") from None
-    if len(content) > _LARGEST_BYTES:
-        raise LedgerError(f"{path}: more than {_LARGEST_BYTES} bytes; {ACCEPTED}")
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -71,29 +62,30 @@ def read_object(path: Path) -> dict[str, Any]:
         return result
 
     try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
+            raise LedgerError(f"{path}: more than {_LARGEST_BYTES} bytes; {ACCEPTED}")
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
-    except UnicodeDecodeError as error:
-        raise LedgerError(f"{path}: no UTF-8 at byte {error.start}; {ACCEPTED}") from None
-    except json.JSONDecodeError as error:
-        raise LedgerError(
-            f"{path}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}); {ACCEPTED}"
-        ) from None
-    except RecursionError:
-        raise LedgerError(f"{path}: nested too deeply to be read; {ACCEPTED}") from None
     except LedgerError:
         raise
+    except OSError as error:
+        wrong = f"cannot be read ({error.strerror})"
+    except UnicodeDecodeError as error:
+        wrong = f"no UTF-8 at byte {error.start}"
+    except json.JSONDecodeError as error:
+        wrong = f"line {error.lineno}, column {error.colno}: no JSON ({error.msg})"
+    except RecursionError:
+        wrong = "nested too deeply to be read"
     except ValueError:  # Python reads no integer of more than some thousands of digits
-        raise LedgerError(
-            f"{path}: a number of more digits than Python reads; {ACCEPTED}"
-        ) from None
-    if not isinstance(value, dict):
-        raise LedgerError(f"{path}: a JSON {_kind(value)}; {ACCEPTED}, which is a JSON object")
-    return value
-
-
-def _kind(value: object) -> str:
-    names = {list: "list", str: "text", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number")
+        wrong = "a number of more digits than Python reads"
+    else:
+        if isinstance(value, dict):
+            return value
+        kinds = {list: "list", str: "text", bool: "boolean", type(None): "null"}
+        kind = kinds.get(type(value), "number")
+        raise LedgerError(f"{path}: a JSON {kind}; {ACCEPTED}, which is a JSON object")
+    raise LedgerError(f"{path}: {wrong}; {ACCEPTED}")
 
 
 class Fields:
@@ -109,15 +101,23 @@ class Fields:
         Where it stands in the file, such as ``"text_config."``; an error names it.
     defaults : mapping
         What the architecture's class takes for a field that the file leaves out.
+    state_bytes : int, optional
+        Bytes of an element of a recurrent state, if the reader named a data type.
     """
 
     def __init__(
-        self, path: Path, values: Mapping[str, Any], prefix: str, defaults: Mapping[str, Any]
+        self,
+        path: Path,
+        values: Mapping[str, Any],
+        prefix: str = "",
+        defaults: Mapping[str, Any] | None = None,
+        state_bytes: int | None = None,
     ) -> None:
         self.path = path
         self.values = values
         self.prefix = prefix
-        self.defaults = defaults
+        self.defaults = defaults or {}
+        self.state_bytes = state_bytes
         self.taken: dict[str, Any] = {}
 
     def refuse(self, field: str, what: str) -> Never:
@@ -136,8 +136,7 @@ class Fields:
     def get(self, *names: str) -> Any:
         """Return a field by the first of its names that the file has, else its class default.
 
-        ``MISSING`` if there is neither; None if the file says null. Two names with two values are
-        an error.
+        None if there is neither, or if the file says null. Two names with two values are an error.
         """
         there = [name for name in names if name in self.values]
         if there:
@@ -154,19 +153,17 @@ class Fields:
             if name in self.defaults:
                 self.taken[name] = self.defaults[name]
                 return self.defaults[name]
-        return MISSING
+        return None
 
     def optional_whole(self, *names: str, minimum: int = 1) -> int | None:
         """Return a whole number; None if it is null or neither there nor a class default."""
         value = self.get(*names)
-        if value is None or value is MISSING:
-            return None
-        return self.checked(value, self._name(names), minimum)
+        return None if value is None else self.checked(value, self._name(names), minimum)
 
     def whole(self, *names: str, minimum: int = 1) -> int:
         """Return a whole number that must be there, or be a class default."""
         value = self.get(*names)
-        if value is MISSING:
+        if value is None and not any(n in self.values or n in self.defaults for n in names):
             self.missing(names[0])
         return self.checked(value, self._name(names), minimum)
 
@@ -175,32 +172,29 @@ class Fields:
         accepted = f"a whole number of at least {minimum} is accepted"
         if isinstance(value, float):  # whole() takes 4.0 for 4, as columns of a table need
             self.refuse(field, f"is {shown(value)}; {accepted}")
-        return whole(
-            value, f"{self.path}: {self.prefix}{field}", minimum=minimum, accepted=accepted
-        )
+        place = f"{self.path}: {self.prefix}{field}"
+        return whole(value, place, minimum=minimum, accepted=accepted)
 
     def flag(self, name: str) -> bool:
         """Return a true or false; false if null or neither there nor a class default."""
         value = self.get(name)
-        if value is None or value is MISSING:
-            return False
-        if not isinstance(value, bool):
+        if value is not None and not isinstance(value, bool):
             self.refuse(name, f"is {shown(value)}; true or false is accepted")
-        return value
+        return bool(value)
 
     def layers(self, *names: str) -> int:
         """Return the number of layers."""
-        number = self.whole(*(names or ("num_hidden_layers",)))
+        names = names or ("num_hidden_layers",)
+        number = self.whole(*names)
         if number > MOST_LAYERS:
             self.refuse(self._name(names), f"is {number}; at most {MOST_LAYERS} are accepted")
         return number
 
-    def words(self, name: str, length: int | None, known: Iterable[str]) -> list[str] | None:
-        """Return a list of known words, one a layer; None if null or not there."""
+    def words(self, name: str, length: int | None, known: Mapping[str, str]) -> list[str] | None:
+        """Return what each of a list of known words means; None if null or not there."""
         value = self.get(name)
-        if value is None or value is MISSING:
+        if value is None:
             return None
-        known = tuple(known)
         if not isinstance(value, list):
             self.refuse(name, f"is {shown(value)}; a list of {', '.join(known)} is accepted")
         if length is not None and len(value) != length:
@@ -208,13 +202,25 @@ class Fields:
         for i, word in enumerate(value):
             if not isinstance(word, str) or word not in known:
                 self.refuse(f"{name}[{i}]", f"is {shown(word)}; known are: {', '.join(known)}")
-        return value
+        return [known[word] for word in value]
 
-    def indices(self, name: str, *, layers: int, first: int = 0) -> set[int] | None:
-        """Return a list of layer numbers as a set counted from 0; None if null or not there."""
+    def marks(self, name: str, layers: int) -> list[bool] | None:
+        """Return a list of zeros and ones, one for each layer; None if null or not there."""
         value = self.get(name)
-        if value is None or value is MISSING:
+        if value is None:
             return None
+        if not isinstance(value, list) or len(value) != layers:
+            self.refuse(name, f"is not a list of {layers} zeros and ones")
+        for i, mark in enumerate(value):
+            if self.checked(mark, f"{name}[{i}]", 0) > 1:
+                self.refuse(f"{name}[{i}]", f"is {mark}; 0 or 1 is accepted")
+        return [bool(mark) for mark in value]
+
+    def indices(self, name: str, *, layers: int, first: int = 0) -> set[int]:
+        """Return a list of layer numbers, which must be there, as a set counted from 0."""
+        value = self.get(name)
+        if value is None:
+            self.missing(name)
         if not isinstance(value, list):
             self.refuse(name, f"is {shown(value)}; a list of layer numbers is accepted")
         result: set[int] = set()
@@ -230,12 +236,11 @@ class Fields:
     def inner(self, name: str) -> Fields:
         """Return the fields of an object inside this one, which must be there."""
         value = self.get(name)
-        if value is None or value is MISSING:
+        if value is None:
             self.missing(name)
         if not isinstance(value, dict):
             self.refuse(name, f"is {shown(value)}; an object is accepted")
-        values = {"model_type": self.model_type, **value}
-        return Fields(self.path, values, f"{self.prefix}{name}.", {})
+        return Fields(self.path, {"model_type": self.model_type, **value}, f"{self.prefix}{name}.")
 
     def _name(self, names: tuple[str, ...]) -> str:
-        return next((n for n in names if n in self.values), names[0] if names else "")
+        return next((n for n in names if n in self.values), names[0])

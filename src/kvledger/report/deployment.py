@@ -13,7 +13,8 @@ from kvledger.accounting.reservation import next_power_of_two
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable, as_lengths, whole, whole_page_size
 from kvledger.core.units import parse_bytes
-from kvledger.models.known import Model, load_model
+from kvledger.models.known import load_model
+from kvledger.models.shapes import Model
 from kvledger.traces.derivation import load_requests
 from kvledger.traces.trace import (
     TRACE_NAMES,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvledger.core.errors import LedgerError
-from kvledger.models.choice import choose_model
-from kvledger.models.known import load_models
+from kvledger.models.known import load_model, load_models
 from kvledger.report.deployment import (
     DEFAULT_FIRST,
     DEFAULT_STEP_S,
@@ -99,13 +98,13 @@ def _open(trace: str, model: str, kv_memory: str, settings: str | Path | None) -
     folder = path.resolve().parent
     return read_deployment(
         _beside(folder, TRACE_FOLDER, given.trace),
-        choose_model(
+        load_model(
             given.model
             if given.model in load_models()
             else _beside(folder, MODEL_FOLDER, given.model),
             given.dtype,
             given.tensor_parallel,
-            called=given.model_name or base_name(Path(given.model)),
+            name=given.model_name or base_name(Path(given.model)),
         ),
         given.kv_memory,
         page_size=given.page_size,

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.units import parse_bytes
-from kvledger.models.choice import choose_model
-from kvledger.models.known import load_models
+from kvledger.models.known import load_model, load_models
 from kvledger.report.report_folder import check_target, whole_folder
 from kvledger.report.report_settings import MODEL_FOLDER, TRACE_FOLDER, Settings, base_name
 from proofbook.plaintext import shown_name
@@ -50,7 +49,7 @@ def write_report(settings: Settings, out: Path, *, force: bool = False) -> list[
     given, out = out, out.absolute()
     check_target(out, force=force)
     parse_bytes(settings.kv_memory, "--kv-memory")
-    choose_model(settings.model, settings.dtype, settings.tensor_parallel)
+    load_model(settings.model, settings.dtype, settings.tensor_parallel)
     try:
         # Here, because these import half of Jupyter.
         from kvledger.report.report_page import page_html

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kvledger.models.families import FAMILIES
+from kvledger.models.known import FAMILIES
 
 VERSION = "5.24.0"
 TOKENS = 20
