@@ -32,10 +32,10 @@ from kvledger.core.errors import LedgerError as LedgerError
 from kvledger.core.lengths import LengthTable as LengthTable
 from kvledger.decision.decide import Decision as Decision
 from kvledger.decision.decide import decide as decide
-from kvledger.models.configs import read_config as read_config
 from kvledger.models.engines import kernels_accepting as kernels_accepting
 from kvledger.models.known import kv_bytes_per_token as kv_bytes_per_token
 from kvledger.models.known import load_models as load_models
+from kvledger.models.known import read_config as read_config
 from kvledger.models.layers import LayerGroup as LayerGroup
 from kvledger.models.shapes import Model as Model
 from kvledger.replays.replay import Arrivals as Arrivals
