@@ -32,6 +32,7 @@ from browser.whole import CHECKS, ONCE
 from playwright.sync_api import Browser, Page
 
 import kvledger as kv
+from kvledger.accounting.allocations import contiguous, page_counts, paged
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import (
     DEFAULT_PAGE_SIZES,
@@ -42,8 +43,6 @@ from kvledger.accounting.metadata import (
     exact_cost,
     near_best,
 )
-from kvledger.accounting.paging import page_counts, paged
-from kvledger.accounting.reservation import contiguous
 from kvledger.accounting.sharing import shared
 from kvledger.chapters import explorer, palette
 from kvledger.core.errors import LedgerError

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.accounting import paging
+from kvledger.accounting import allocations
 from kvledger.core.lengths import INT64_MAX
 
 LENGTHS = st.lists(st.integers(1, 3000), min_size=1, max_size=40)
@@ -43,8 +43,8 @@ def test_the_survival_table_and_plain_division_agree(lengths: list[int], sizes: 
     plain = {p: sum(pages_of(n, p) for n in lengths) for p in sorted(set(sizes))}
     assert kv.page_counts(lengths, sizes) == plain  # lengths this short always have a table
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paging, "_DENSE_LIMIT", 0)
-        patch.setattr(paging, "_DENSE_FACTOR", 0)
+        patch.setattr(allocations, "_DENSE_LIMIT", 0)
+        patch.setattr(allocations, "_DENSE_FACTOR", 0)
         assert kv.page_counts(lengths, sizes) == plain
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvledger.accounting.paging import page_counts
+from kvledger.accounting.allocations import page_counts
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import LengthsLike, as_lengths, whole_page_size, whole_page_sizes
 from kvledger.models.known import load_model

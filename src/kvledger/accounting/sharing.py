@@ -278,7 +278,7 @@ def spared_slots(before: Ledger, after: Ledger) -> int:
 
     Examples
     --------
-    >>> from kvledger.accounting.paging import paged
+    >>> from kvledger.accounting.allocations import paged
     >>> spared_slots(paged([20, 23], 4), shared([20, 23], 4, prefix=8))
     8
     """

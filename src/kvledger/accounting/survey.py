@@ -11,6 +11,14 @@ from fractions import Fraction
 
 import pandas as pd
 
+from kvledger.accounting.allocations import (
+    contiguous,
+    expected_tail_slack,
+    growth_tail_slack,
+    next_power_of_two,
+    paged_sweep,
+    tail_slack_distribution,
+)
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import (
     DEFAULT_PAGE_SIZES,
@@ -26,13 +34,6 @@ from kvledger.accounting.metadata import (
     near_best,
     slots_from_bytes,
 )
-from kvledger.accounting.paging import (
-    expected_tail_slack,
-    growth_tail_slack,
-    paged_sweep,
-    tail_slack_distribution,
-)
-from kvledger.accounting.reservation import contiguous, next_power_of_two
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthsLike, whole_page_sizes
 from kvledger.models.known import load_model

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from kvledger.accounting.allocations import page_counts
 from kvledger.accounting.metadata import best_page_size, c_for_page_size
-from kvledger.accounting.paging import page_counts
 from kvledger.accounting.survey import TRACE_LABELS
 from kvledger.chapters.attention_report import (
     NOTHING,

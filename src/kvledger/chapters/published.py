@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pandas as pd
 
-from kvledger.accounting.paging import page_counts
+from kvledger.accounting.allocations import page_counts
 from kvledger.accounting.sharing import shared
 from kvledger.core import data_file
 from kvledger.core.errors import LedgerError

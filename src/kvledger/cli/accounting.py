@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from kvledger.accounting.allocations import contiguous, paged_sweep
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import best_page_size, bytes_from_slots, envelope
-from kvledger.accounting.paging import paged_sweep
-from kvledger.accounting.reservation import contiguous
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
 from kvledger.core.errors import LedgerError, shown

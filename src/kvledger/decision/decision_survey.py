@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from kvledger.accounting.paging import expected_tail_slack
+from kvledger.accounting.allocations import expected_tail_slack
 from kvledger.core.errors import LedgerError
 from kvledger.decision import answers as wording
 from kvledger.decision.answers import NOT_MEASURED, range_words, span_words

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvledger.accounting.paging import page_counts
+from kvledger.accounting.allocations import page_counts
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import (
     IntArray,

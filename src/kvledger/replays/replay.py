@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from tqdm import tqdm
 
-from kvledger.accounting.reservation import next_power_of_two
+from kvledger.accounting.allocations import next_power_of_two
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import whole
 from kvledger.replays import engine

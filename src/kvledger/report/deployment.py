@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kvledger.accounting.reservation import next_power_of_two
+from kvledger.accounting.allocations import next_power_of_two
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable, as_lengths, whole, whole_page_size
 from kvledger.core.units import parse_bytes

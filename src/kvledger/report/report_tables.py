@@ -13,10 +13,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from kvledger.accounting import survey
+from kvledger.accounting.allocations import contiguous, next_power_of_two, paged
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
-from kvledger.accounting.paging import paged
-from kvledger.accounting.reservation import contiguous, next_power_of_two
 from kvledger.core.lengths import IntArray, LengthTable
 from kvledger.report.deployment import Deployment
 from kvledger.traces.derivation import sharing_by_window

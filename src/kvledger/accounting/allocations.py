@@ -1,8 +1,14 @@
-"""Fixed-size pages: how many a request needs, and the slack of its last one."""
+"""What requests hold: one run of slots reserved ahead, or fixed-size pages.
+
+What a contiguous policy reserves depends on what it knows of the final length: nothing (a maximum
+for everyone), its size class (the next power of two), or all of it (an oracle). Pages leave the
+slack of the last one only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -14,21 +20,159 @@ from kvledger.core.lengths import (
     IntArray,
     LengthsLike,
     LengthTable,
+    as_length_array,
     as_lengths,
     check_growth,
     checked_int64,
     exact_dot,
+    exact_sum,
     is_counts,
     paired_lengths,
+    whole,
     whole_page_size,
     whole_page_sizes,
 )
+
+_RESERVE = 'reserve is a whole number of slots, at least 1, or "pow2" or "oracle"'
 
 # The survival table below has an entry for every length up to the longest. It is built up to
 # this length, or up to so many entries for each different length; else dividing is faster.
 _DENSE_LIMIT = 1 << 16
 _DENSE_FACTOR = 64
 _DISTRIBUTION_LIMIT = 1 << 24
+
+
+def contiguous(
+    lengths: LengthsLike,
+    reserve: int | str,
+    *,
+    final_lengths: LengthsLike | None = None,
+    over_maximum: str = "error",
+) -> Ledger:
+    """Account for requests that each hold one reserved, contiguous run of slots.
+
+    Parameters
+    ----------
+    lengths : sequence, array, trace, mapping or LengthTable
+        Tokens each request holds now. Without ``final_lengths`` they are final.
+    reserve : int or {"pow2", "oracle"}
+        Slots reserved for each request: the same maximum for everyone, the next power of two of
+        its final length, or exactly its final length.
+    final_lengths : sequence, array or trace, optional
+        Tokens each request will hold at its end, in the same order. With them,
+        ``reserved_slots`` splits into what is used later and what never is. Both may be counts
+        (of starts and of ends) where no request exceeds the maximum: the sums are the same.
+    over_maximum : {"error", "count"}
+        What becomes of a request whose final length exceeds the maximum: an error that names it,
+        or counted apart, in ``refused_requests`` and ``refused_tokens`` only.
+
+    Returns
+    -------
+    Ledger
+
+    Raises
+    ------
+    LedgerError
+        For a bad length or policy, for a request above the maximum (unless counted), and for a
+        final length below the present one.
+
+    Examples
+    --------
+    >>> contiguous([5, 9, 17], reserve=32)
+    Ledger(3 requests: 31 tokens in 96 slots; reserved 65 (65 never used))
+    >>> contiguous([5, 9, 17], reserve="pow2")
+    Ledger(3 requests: 31 tokens in 56 slots; reserved 25 (25 never used))
+    >>> contiguous([5, 9, 17], reserve=32, final_lengths=[8, 20, 17])
+    Ledger(3 requests: 31 tokens in 96 slots; reserved 65 (51 never used))
+    >>> contiguous({5: 1, 9: 1, 17: 1}, reserve=32, final_lengths={8: 1, 17: 1, 20: 1})
+    Ledger(3 requests: 31 tokens in 96 slots; reserved 65 (51 never used))
+    """
+    if over_maximum not in ("error", "count"):
+        raise LedgerError(f'over_maximum is {over_maximum!r}; "error" and "count" are accepted')
+    maximum = None
+    if not isinstance(reserve, str):
+        maximum = whole(reserve, "reserve", minimum=1, accepted=_RESERVE)
+    elif reserve not in ("pow2", "oracle"):
+        raise LedgerError(f"reserve is {reserve!r}; {_RESERVE}")
+    if not is_counts(lengths):
+        lengths = as_length_array(lengths)  # once: a generator can be read only once
+    names = ("lengths", "final_lengths")
+    if final_lengths is None:
+        table = as_lengths(lengths)
+        now = final = table.tokens
+        requests = table.requests
+    elif is_counts(lengths) or is_counts(final_lengths):
+        # No sum depends on which start belongs to which end; who is refused does: an error.
+        starts, ends = as_lengths(lengths), as_lengths(final_lengths, names[1])
+        check_growth(starts, ends, names)
+        at_end = contiguous(ends, reserve)
+        return replace(
+            at_end,
+            logical_tokens=starts.total_tokens,
+            reserved_slots=at_end.allocated_slots - starts.total_tokens,
+            reserved_used_later_slots=ends.total_tokens - starts.total_tokens,
+        )
+    else:
+        now, final = paired_lengths(lengths, final_lengths, names)
+        requests = np.ones_like(now)
+    if maximum is not None and over_maximum == "error":
+        asked = lengths if final_lengths is None else final
+        _refuse_longer(asked, maximum, names[final_lengths is not None])
+    fits = np.ones(final.shape, dtype=bool) if maximum is None else final <= maximum
+    kept, over = requests[fits], requests[~fits]
+    if maximum is not None:
+        allocated = checked_int64(exact_sum(kept, "requests") * maximum, "reserved slots")
+    elif reserve == "pow2":
+        allocated = exact_dot(next_power_of_two(final), requests, "reserved slots")
+    else:
+        allocated = exact_dot(final, requests, "reserved slots")
+    tokens = exact_dot(now[fits], kept, "lengths")
+    return Ledger(
+        requests=exact_sum(kept, "requests"),
+        logical_tokens=tokens,
+        allocated_slots=allocated,
+        reserved_slots=allocated - tokens,
+        reserved_used_later_slots=exact_dot(final[fits], kept, "final_lengths") - tokens,
+        refused_requests=exact_sum(over, "requests"),
+        refused_tokens=exact_dot(now[~fits], over, "lengths"),
+    )
+
+
+def next_power_of_two(lengths: LengthsLike) -> IntArray:
+    """Return the smallest power of two that is at least each length, in the order given.
+
+    Raises
+    ------
+    LedgerError
+        For a length above 2**62, whose next power of two does not fit in 64 bits.
+
+    Examples
+    --------
+    >>> next_power_of_two([1, 5, 8, 17])
+    array([ 1,  8,  8, 32])
+    """
+    values = as_length_array(lengths)
+    if values.size and int(values.max()) > 2**62:
+        raise LedgerError(
+            f"a length is {int(values.max())}; next powers of two are given up to {2**62} tokens"
+        )
+    result = values - 1
+    for shift in (1, 2, 4, 8, 16, 32):  # fill every bit below the highest one: exact, no floats
+        result = result | (result >> shift)
+    return result + 1
+
+
+def _refuse_longer(lengths: LengthsLike, maximum: int, name: str) -> None:
+    if is_counts(lengths):
+        which, tokens = f"a request of {name}", as_lengths(lengths).max_tokens
+    else:
+        i = int(np.argmax(lengths > maximum))
+        which, tokens = f"{name}[{i}]", int(lengths[i])
+    if tokens > maximum:
+        raise LedgerError(
+            f"{which} is {tokens} tokens; at most the reserved {maximum} fit "
+            '(over_maximum="count" counts such requests apart)'
+        )
 
 
 class SlackDistribution(NamedTuple):
