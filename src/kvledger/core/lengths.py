@@ -157,17 +157,19 @@ def checked_int64(total: int, name: str) -> int:
     return total
 
 
-def whole(value: object, name: str, *, minimum: int, accepted: str) -> int:
+def whole(value: object, name: str, *, minimum: int, accepted: str = "") -> int:
     """Return ``value`` as a Python int, or raise an error that names it.
 
     Booleans, fractions, strings and NaN are not whole numbers. A float without a fractional part
-    is one, since a column that once held a missing value comes as floats.
+    is one, since a column that once held a missing value comes as floats. ``accepted`` is what the
+    error says is accepted, if not a whole number of at least ``minimum``.
 
     Examples
     --------
-    >>> whole(4.0, "page_size", minimum=1, accepted="a whole number")
+    >>> whole(4.0, "page_size", minimum=1)
     4
     """
+    accepted = accepted or f"a whole number of at least {minimum} is accepted"
     number: int | None = None
     if isinstance(value, float | np.floating):
         number = int(value) if float(value).is_integer() else None

@@ -370,17 +370,32 @@ _CHATGLM_NAMES = Names(("num_layers", *PLAIN.layers), kv_heads=(), head_dim=("kv
 _full = uniform()
 _no_kv_names = uniform(Names(kv_heads=(), head_dim=()))
 _older = uniform(_OLDER_NAMES)
+_bloom = uniform(_OLDER_NAMES._replace(hidden=("hidden_size", "n_embed")))
+_multi_query = uniform(_OLDER_NAMES, _multi_query_kv)
+_falcon = uniform(_FALCON_NAMES, _falcon_kv)
 _attn_config = uniform(Names(("n_layers",), ("n_heads",), (), ("d_model",), ()), _attn_config_kv)
 _experts_of_qwen = uniform(check=no_windows_of_experts)
 _windowed = typed(_all_windowed)
 _qwen_windows = typed(_qwen)
 _pattern_named = typed(every_nth("sliding_window_pattern", "_sliding_window_pattern"))
 _every_2nd, _every_4th, _every_5th = (typed(every_nth(n=n)) for n in (2, 4, 5))
-_qwen_sizes: dict[str, Any] = {"use_sliding_window": False, "sliding_window": 4096}
-_qwen_vl = family(_qwen_windows, 80, 64, 8, 8192, **_qwen_sizes, max_window_layers=80)
-_smollm3_sizes: dict[str, Any] = {"use_sliding_window": False, "sliding_window": None}
-_mla: dict[str, Any] = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
-_long: dict[str, Any] = {"max_position_embeddings": 131072}
+_chunked = typed(_llama4, {FULL: FULL, CHUNKED: CHUNKED})
+_falcon_flags = {"multi_query": True, "new_decoder_architecture": False}
+_every = {"sliding_window": 4096, "sliding_window_pattern": 4}
+_gemma3_sizes = {**_every, "sliding_window_pattern": 6, "max_position_embeddings": 131072}
+_gemma3n_sizes = {"num_kv_shared_layers": 15, "max_position_embeddings": 32768}
+_gemma4_sizes = {
+    "num_kv_shared_layers": 0,
+    "global_head_dim": 512,
+    "attention_k_eq_v": False,
+    "max_position_embeddings": 131072,
+}
+_llama4_sizes = {"attention_chunk_size": 8192, "no_rope_layer_interval": 4}
+_no_windows: dict[str, Any] = {"use_sliding_window": False, "sliding_window": None}
+_qwen_sizes = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+_qwen_vl_sizes = {**_qwen_sizes, "max_window_layers": 80}
+_qwen_vl = family(_qwen_windows, 80, 64, 8, 8192, **_qwen_vl_sizes)
+_mla = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 ATTENTION_FAMILIES: dict[str, Family] = {
     # every layer keeps everything
@@ -423,12 +438,7 @@ ATTENTION_FAMILIES: dict[str, Family] = {
     "baichuan": family(_no_kv_names),
     "qwen": family(uniform(Names(kv_heads=(), head_dim=("kv_channels",)))),
     # older names
-    "bloom": family(
-        uniform(_OLDER_NAMES._replace(hidden=("hidden_size", "n_embed"))),
-        n_layer=2,
-        n_head=8,
-        hidden_size=64,
-    ),
+    "bloom": family(_bloom, n_layer=2, n_head=8, hidden_size=64),
     "codegen": family(_older, n_layer=28, n_head=16, n_embd=4096),
     "gpt2": family(_older, n_layer=12, n_head=12, n_embd=768),
     "gptj": family(_older, n_layer=28, n_head=16, n_embd=4096),
@@ -436,18 +446,8 @@ ATTENTION_FAMILIES: dict[str, Family] = {
     # one K and V head, or as many as a flag says
     "chatglm": family(uniform(_CHATGLM_NAMES, _chatglm_kv)),
     "dbrx": family(_attn_config, n_layers=24, n_heads=16, d_model=2048),
-    "falcon": family(
-        uniform(_FALCON_NAMES, _falcon_kv),
-        32,
-        71,
-        None,
-        4544,
-        multi_query=True,
-        new_decoder_architecture=False,
-    ),
-    "gpt_bigcode": family(
-        uniform(_OLDER_NAMES, _multi_query_kv), n_layer=12, n_head=12, n_embd=768, multi_query=True
-    ),
+    "falcon": family(_falcon, 32, 71, None, 4544, **_falcon_flags),
+    "gpt_bigcode": family(_multi_query, n_layer=12, n_head=12, n_embd=768, multi_query=True),
     "mpt": family(_attn_config, n_layers=24, n_heads=16, d_model=2048),
     "nemotron-nas": family(_nemotron_nas),
     # every layer windowed, or none
@@ -459,60 +459,20 @@ ATTENTION_FAMILIES: dict[str, Family] = {
     "phimoe": family(_windowed, 32, 32, 8, 4096, sliding_window=None),
     "starcoder2": family(_windowed, 30, 24, 2, 3072, sliding_window=None),
     # some layers windowed or chunked
-    "cohere2": family(
-        _pattern_named, 40, 64, None, 8192, sliding_window=4096, sliding_window_pattern=4
-    ),
-    "exaone4": family(
-        typed(_exaone4), 32, 32, 32, 4096, sliding_window=4096, sliding_window_pattern=4
-    ),
+    "cohere2": family(_pattern_named, 40, 64, None, 8192, **_every),
+    "exaone4": family(typed(_exaone4), 32, 32, 32, 4096, **_every),
     "gemma2": family(_every_2nd, 26, 8, 4, 2304, 256, sliding_window=4096),
-    "gemma3_text": family(
-        _pattern_named, 26, 8, 4, 2304, 256, sliding_window=4096, sliding_window_pattern=6, **_long
-    ),
-    "gemma3n_text": family(
-        _every_5th,
-        35,
-        8,
-        2,
-        2048,
-        256,
-        sliding_window=512,
-        num_kv_shared_layers=15,
-        max_position_embeddings=32768,
-    ),
-    "gemma4_text": family(
-        _gemma4,
-        30,
-        8,
-        4,
-        2304,
-        256,
-        sliding_window=512,
-        num_kv_shared_layers=0,
-        global_head_dim=512,
-        attention_k_eq_v=False,
-        **_long,
-    ),
+    "gemma3_text": family(_pattern_named, 26, 8, 4, 2304, 256, **_gemma3_sizes),
+    "gemma3n_text": family(_every_5th, 35, 8, 2, 2048, 256, sliding_window=512, **_gemma3n_sizes),
+    "gemma4_text": family(_gemma4, 30, 8, 4, 2304, 256, sliding_window=512, **_gemma4_sizes),
     "gpt_oss": family(_every_2nd, 36, 64, 8, 2880, 64, sliding_window=128),
-    "llama4_text": family(
-        typed(_llama4, {FULL: FULL, CHUNKED: CHUNKED}),
-        48,
-        40,
-        8,
-        5120,
-        128,
-        attention_chunk_size=8192,
-        no_rope_layer_interval=4,
-    ),
+    "llama4_text": family(_chunked, 48, 40, 8, 5120, 128, **_llama4_sizes),
     "mimo": family(_qwen_windows),
     "olmo3": family(_every_4th, 32, 32, None, 4096, sliding_window=4096),
-    "qwen2": family(_qwen_windows, 32, 32, 32, 4096, **_qwen_sizes, max_window_layers=28),
-    "qwen2_5_vl": _qwen_vl,
-    "qwen2_5_vl_text": _qwen_vl,
-    "qwen2_vl": _qwen_vl,
-    "qwen2_vl_text": _qwen_vl,
-    "qwen3": family(_qwen_windows, 32, 32, 32, 4096, 128, **_qwen_sizes, max_window_layers=28),
-    "smollm3": family(typed(_smollm3), 36, 16, 4, 2048, **_smollm3_sizes, no_rope_layer_interval=4),
+    "qwen2": family(_qwen_windows, 32, 32, 32, 4096, **_qwen_sizes),
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), _qwen_vl),
+    "qwen3": family(_qwen_windows, 32, 32, 32, 4096, 128, **_qwen_sizes),
+    "smollm3": family(typed(_smollm3), 36, 16, 4, 2048, **_no_windows, no_rope_layer_interval=4),
     # one latent vector (MLA)
     "deepseek_v2": family(latent, 32, 32, None, 4096, **_mla),
     "deepseek_v3": family(latent, 61, 128, None, 7168, **_mla),

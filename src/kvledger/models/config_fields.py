@@ -169,11 +169,10 @@ class Fields:
 
     def checked(self, value: object, field: str, minimum: int = 1) -> int:
         """Return a JSON integer of at least ``minimum``; a float or boolean is none."""
-        accepted = f"a whole number of at least {minimum} is accepted"
         if isinstance(value, float):  # whole() takes 4.0 for 4, as columns of a table need
+            accepted = f"a whole number of at least {minimum} is accepted"
             self.refuse(field, f"is {shown(value)}; {accepted}")
-        place = f"{self.path}: {self.prefix}{field}"
-        return whole(value, place, minimum=minimum, accepted=accepted)
+        return whole(value, f"{self.path}: {self.prefix}{field}", minimum=minimum)
 
     def flag(self, name: str) -> bool:
         """Return a true or false; false if null or neither there nor a class default."""

@@ -16,19 +16,6 @@ from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole, whole_page_size
 
-__all__ = [
-    "PER",
-    "PRESETS",
-    "PageSizeRule",
-    "Structure",
-    "kernels_accepting",
-    "kernels_for",
-    "load_page_size_rules",
-    "load_structures",
-    "page_size_rule",
-    "structures_of",
-]
-
 PER = ("entry", "page", "page and request", "request", "token", "scheduled token")
 """What a structure's bytes are counted by: an entry of a request's page table; a page held; a page
 for each request of a batch; and three that the page size does not change."""
@@ -92,10 +79,8 @@ class PageSizeRule:
                 f"{self.id}: accepts is {self.accepts!r}; accepted: any, multiples of N, powers "
                 "of two from N, or page sizes in a row"
             )
-        if self.kind not in ("kernel", "use"):
-            raise LedgerError(f"{self.id}: kind is {self.kind!r}; accepted: kernel, use")
-        if self.heads not in ("any", "kv", "latent"):
-            raise LedgerError(f"{self.id}: heads is {self.heads!r}; accepted: any, kv, latent")
+        _check_one_of(self.id, "kind", self.kind, ("kernel", "use"))
+        _check_one_of(self.id, "heads", self.heads, ("any", "kv", "latent"))
 
     @property
     def label(self) -> str:
@@ -151,10 +136,13 @@ class Structure:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if self.per not in PER:
-            raise LedgerError(f"{self.id}: per is {self.per!r}; accepted: {', '.join(PER)}")
-        if self.place not in ("device", "host"):
-            raise LedgerError(f"{self.id}: place is {self.place!r}; accepted: device, host")
+        _check_one_of(self.id, "per", self.per, PER)
+        _check_one_of(self.id, "place", self.place, ("device", "host"))
+
+
+def _check_one_of(id: str, field: str, value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise LedgerError(f"{id}: {field} is {value!r}; accepted: {', '.join(accepted)}")
 
 
 @cache
@@ -183,10 +171,8 @@ def page_size_rule(id: str) -> PageSizeRule:
     """
     rules = load_page_size_rules()
     if id not in rules:
-        raise LedgerError(
-            f"kernel is {id!r}; known are: "
-            f"{', '.join(name for name, rule in rules.items() if rule.kind == 'kernel')}"
-        )
+        kernels = (name for name, rule in rules.items() if rule.kind == "kernel")
+        raise LedgerError(f"kernel is {id!r}; known are: {', '.join(kernels)}")
     return rules[id]
 
 
@@ -262,19 +248,23 @@ def structures_of(
             )
         return tuple(load_structures()[id] for id in PRESETS[metadata])
     if isinstance(metadata, Mapping):
+        accepted = "whole bytes a page, at least 0"
         return tuple(
-            Structure(name, "given", name, _whole_bytes(n_bytes, name), "entry", "device")
-            for name, n_bytes in metadata.items()
+            Structure(
+                id=name,
+                who="given",
+                structure=name,
+                n_bytes=whole(value, f"metadata[{name!r}]", minimum=0, accepted=accepted),
+                per="entry",
+                place="device",
+            )
+            for name, value in metadata.items()
         )
     structures = tuple(metadata)
     for each in structures:
         if not isinstance(each, Structure):
             raise LedgerError(f"metadata holds {each!r}; a Structure is accepted")
     return structures
-
-
-def _whole_bytes(value: object, name: str) -> int:
-    return whole(value, f"metadata[{name!r}]", minimum=0, accepted="whole bytes a page, at least 0")
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ counted.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvledger.core.errors import shown
 from kvledger.models.attention_families import (
@@ -239,7 +239,7 @@ _delta = typed(every_nth("full_attention_interval", other=_LINEAR), _DELTA_TYPES
 _minimax_marks = typed(_minimax, _DELTA_TYPES, _lightning)
 _convolutions = typed(_lfm2, {FULL: FULL, "conv": "conv"}, _short_convolution)
 _mamba2_either = typed(_types_needed, _MAMBA_TYPES, _mamba2())
-_delta_sizes: dict[str, Any] = {
+_delta_sizes = {
     "linear_conv_kernel_dim": 4,
     "linear_key_head_dim": 128,
     "linear_value_head_dim": 128,
@@ -247,8 +247,8 @@ _delta_sizes: dict[str, Any] = {
     "linear_num_value_heads": 32,
     "full_attention_interval": 4,
 }
-_mamba1_sizes: dict[str, Any] = {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2}
-_mamba2_sizes: dict[str, Any] = {
+_mamba1_sizes = {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2}
+_mamba2_sizes = {
     "mamba_n_heads": 128,
     "mamba_d_head": "auto",
     "mamba_n_groups": 1,
@@ -256,7 +256,7 @@ _mamba2_sizes: dict[str, Any] = {
     "mamba_d_conv": 4,
     "mamba_expand": 2,
 }
-_nemotron_h_sizes: dict[str, Any] = {
+_nemotron_h_sizes = {
     "ssm_state_size": 128,
     "mamba_num_heads": 128,
     "mamba_head_dim": 64,
@@ -264,14 +264,14 @@ _nemotron_h_sizes: dict[str, Any] = {
     "conv_kernel": 4,
     "mamba_ssm_cache_dtype": "float32",
 }
-_kimi_sizes: dict[str, Any] = {
+_kimi_sizes = {
     "kv_lora_rank": 512,
     "qk_rope_head_dim": 64,
     "linear_head_dim": 128,
     "linear_num_heads": 32,
     "linear_conv_kernel_dim": 4,
 }
-_period: dict[str, Any] = {"attn_layer_period": 8, "attn_layer_offset": 4}
+_period = {"attn_layer_period": 8, "attn_layer_offset": 4}
 
 HYBRID_FAMILIES: dict[str, Family] = {
     "bamba": family(typed(_bamba, {}, _mamba2()), 32, 32, 8, 4096, **_mamba2_sizes),

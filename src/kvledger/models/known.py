@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
@@ -281,11 +281,17 @@ def read_config(
     groups.sort(key=lambda group: KINDS.index(group.kind))
     if all(group.kind == "state" for group in groups):
         raise LedgerError(f"{file}: no layer keeps K and V, so there is nothing to page")
+    positions = (name for name in _POSITIONS if fields.values.get(name) is not None)
+    max_position = fields.optional_whole(next(positions, _POSITIONS[0]))
+    taken = ", ".join(
+        f"{name} {value}" for name, value in fields.taken.items() if value is not None
+    )
+    defaults = [f"by class default {taken}"] if taken else []
     model = Model(
         name if name is not None else _default_name(file),
         groups=groups,
-        max_position=_max_position(fields),
-        source="; ".join([f"{file.name} ({fields.model_type})", *cached, *_defaults(fields)]),
+        max_position=max_position,
+        source="; ".join([f"{file.name} ({fields.model_type})", *cached, *defaults]),
     )
     accepted = "a whole number of ranks, at least 1, is accepted"
     ranks = whole(tensor_parallel, "tensor_parallel", minimum=1, accepted=accepted)
@@ -359,60 +365,40 @@ def _kv_bytes(
     """Return the bytes of a cached element, and what to note about them."""
     if dtype is not None:
         return dtype_bytes(dtype), [f"cached as {dtype}"]
+    for where, place, holder, field in _quantisations(file, outer, text):
+        scheme = holder.get(field) if isinstance(holder, dict) else None
+        bits = scheme.get("num_bits") if isinstance(scheme, dict) else None
+        named = isinstance(scheme, str) and scheme.upper() in ("FP8", "INT8")
+        if named or (bits == 8 and not isinstance(bits, float)):
+            return 1, [f"cached in 8 bits as {field if where is file else _QUANTISED} says"]
+        if scheme is not None:
+            raise LedgerError(
+                f"{where}: {place}.{field} is {shown(scheme)}; 8 bits (num_bits 8, or FP8) are "
+                "accepted, or give dtype"
+            )
+    weights = (values.get(key) for values in (text, outer) for key in ("dtype", "torch_dtype"))
+    named_weights = next((dtype for dtype in weights if dtype is not None), None)
+    if named_weights is None:
+        return 2, ["no dtype, cached in 16 bits"]
+    if named_weights not in ("bfloat16", "float16", "float32"):
+        raise LedgerError(
+            f"{file}: dtype is {shown(named_weights)}; bfloat16, float16 and float32 are accepted, "
+            "or give dtype"
+        )
+    return 2, ["cached in 16 bits"] if named_weights == "float32" else []
+
+
+def _quantisations(
+    file: Path, outer: Mapping[str, Any], text: Mapping[str, Any]
+) -> Iterator[tuple[Path, str, object, str]]:
+    """Yield each file, place, object and field that may say how the cache is quantised."""
     for values, prefix in ((outer, ""), (text, "text model's ")):
         for key in ("quantization_config", "compression_config"):
-            scheme = values.get(key)
-            if isinstance(scheme, dict):
-                bits = _scheme_bits(file, scheme.get("kv_cache_scheme"), f"{prefix}{key}")
-                if bits:
-                    return bits // 8, ["cached in 8 bits as kv_cache_scheme says"]
+            yield file, f"{prefix}{key}", values.get(key), "kv_cache_scheme"
     beside = file.with_name(_QUANTISED)
     if file.name == FILE_NAME and beside.is_file():
-        scheme = read_object(beside).get("quantization")
-        algorithm = scheme.get("kv_cache_quant_algo") if isinstance(scheme, dict) else None
-        if _scheme_bits(beside, algorithm, "quantization", "kv_cache_quant_algo"):
-            return 1, [f"cached in 8 bits as {_QUANTISED} says"]
-    named = (values.get(key) for values in (text, outer) for key in ("dtype", "torch_dtype"))
-    weights = next((weight for weight in named if weight is not None), None)
-    if weights is None:
-        return 2, ["no dtype, cached in 16 bits"]
-    if weights not in ("bfloat16", "float16", "float32"):
-        raise LedgerError(
-            f"{file}: dtype is {shown(weights)}; bfloat16, float16 and float32 are accepted, or "
-            "give dtype"
-        )
-    return 2, ["cached in 16 bits"] if weights == "float32" else []
-
-
-def _scheme_bits(
-    file: Path, scheme: object, place: str, field: str = "kv_cache_scheme"
-) -> int | None:
-    """Return 8 if a quantisation scheme says that the cache has 8 bits; None if it says nothing."""
-    if scheme is None:
-        return None
-    if isinstance(scheme, str) and scheme.upper() in ("FP8", "INT8"):
-        return 8
-    bits = scheme.get("num_bits") if isinstance(scheme, dict) else None
-    if bits == 8 and not isinstance(bits, bool | float):
-        return 8
-    raise LedgerError(
-        f"{file}: {place}.{field} is {shown(scheme)}; 8 bits (num_bits 8, or FP8) are accepted, "
-        "or give dtype"
-    )
-
-
-def _max_position(fields: Fields) -> int | None:
-    """Return the longest context that the file names; None if it names none."""
-    there = (name for name in _POSITIONS if fields.values.get(name) is not None)
-    return fields.optional_whole(next(there, _POSITIONS[0]))
-
-
-def _defaults(fields: Fields) -> list[str]:
-    """Say which class defaults the answer rests on."""
-    used = {name: value for name, value in fields.taken.items() if value is not None}
-    if not used:
-        return []
-    return ["by class default " + ", ".join(f"{name} {value}" for name, value in used.items())]
+        holder = read_object(beside).get("quantization")
+        yield beside, "quantization", holder, "kv_cache_quant_algo"
 
 
 def _default_name(file: Path) -> str:

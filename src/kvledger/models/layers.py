@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kvledger.core.errors import LedgerError, shown
-from kvledger.core.lengths import whole
+from kvledger.core.lengths import IntArray, whole
 
 DTYPE_BYTES: dict[str, int] = {
     "float32": 4,
@@ -27,6 +27,9 @@ KINDS = ("full", "latent", "window", "chunked", "state")
 last ``window`` tokens; those of the current chunk of ``window`` tokens; a fixed state."""
 
 _CAPPED = ("window", "chunked")
+
+Tokens = TypeVar("Tokens", int, IntArray)
+"""The tokens of one request, or those of several."""
 
 
 def dtype_bytes(dtype: object) -> int:
@@ -125,12 +128,7 @@ class LayerGroup:
             for part in self.states:
                 sizes = zip(part._fields[1:4], part[1:4], strict=True)
                 for field, value in sizes:
-                    whole(
-                        value,
-                        f"state layers: {field} of {part.name}",
-                        minimum=1,
-                        accepted="a whole number of at least 1 is accepted",
-                    )
+                    whole(value, f"state layers: {field} of {part.name}", minimum=1)
             return
         for field in ("kv_heads", "head_dim", "bytes_per_element"):
             self._check(field, 1)
@@ -145,12 +143,7 @@ class LayerGroup:
             self._check("window", 1)
 
     def _check(self, field: str, least: int) -> None:
-        value = whole(
-            getattr(self, field),
-            f"{self.kind} layers: {field}",
-            minimum=least,
-            accepted=f"a whole number of at least {least} is accepted",
-        )
+        value = whole(getattr(self, field), f"{self.kind} layers: {field}", minimum=least)
         object.__setattr__(self, field, value)
 
     @property
@@ -190,7 +183,7 @@ class LayerGroup:
         """Bytes of one request's fixed state in all layers of the group."""
         return self.layers * self.state_bytes_per_layer
 
-    def oldest_kept(self, tokens: int) -> int:
+    def oldest_kept(self, tokens: Tokens) -> Tokens:
         """Return the position (from 0) of the oldest token that the newest one attends to.
 
         Of a chunked layer that is the start of the chunk that the newest token is in.
@@ -201,29 +194,25 @@ class LayerGroup:
         >>> llama4.oldest_kept(8192), llama4.oldest_kept(8193)
         (0, 8192)
         """
-        if not tokens or self.grows:
-            return 0
+        window = self.window or 1
         if self.kind == "state":
             return tokens
-        window = self.window or 0
         if self.kind == "window":
-            return max(0, tokens - window)
-        return (tokens - 1) // window * window
+            return (tokens - window) * (tokens > window)
+        return (tokens - 1) // window * window * (tokens > 0) if self.capped else 0 * tokens
 
-    def tokens_kept(self, tokens: int) -> int:
+    def tokens_kept(self, tokens: Tokens) -> Tokens:
         """Return how many of a request's tokens the newest one attends to, itself included."""
         return tokens - self.oldest_kept(tokens)
 
-    def pages(self, tokens: int, page_size: int) -> int:
+    def pages(self, tokens: Tokens, page_size: int) -> Tokens:
         """Return the pages of ``page_size`` slots that hold the kept tokens; a state is one page.
 
         Pages start at multiples of the page size from the request's first token, so a window
         that slides may touch one page more than it fills.
         """
-        if not tokens:
-            return 0
         if self.kind == "state":
-            return 1
+            return 1 * (tokens > 0)
         return (tokens - 1) // page_size - self.oldest_kept(tokens) // page_size + 1
 
     def most_pages(self, page_size: int) -> int | None:
@@ -237,10 +226,8 @@ class LayerGroup:
         >>> LayerGroup(kind="window", layers=1, kv_heads=1, head_dim=1, window=128).most_pages(16)
         9
         """
-        if self.kind == "state":
-            return 1
-        if self.window is None or not self.capped:
-            return None
+        if not self.capped or self.window is None:
+            return 1 if self.kind == "state" else None
         step = 1 if self.kind == "window" else gcd(self.window, page_size)
         return -(-(self.window + page_size - step) // page_size)
 

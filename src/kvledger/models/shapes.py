@@ -16,8 +16,6 @@ from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole
 from kvledger.models.layers import LayerGroup, dtype_bytes
 
-_AT_LEAST_ONE = "a whole number of at least 1 is accepted"
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class Model:
@@ -95,17 +93,10 @@ class Model:
             raise LedgerError(f"{name}: groups and sizes; a model is made from one or the other")
         if not all(isinstance(group, LayerGroup) for group in groups):
             raise LedgerError(f"{name}: groups are not all LayerGroup; a LayerGroup is accepted")
-        ranks = whole(
-            tensor_parallel, f"{name}: tensor_parallel", minimum=1, accepted=_AT_LEAST_ONE
-        )
-        values = {
-            "name": name,
-            "groups": groups,
-            "max_position": max_position,
-            "source": source,
-            "tensor_parallel": ranks,
-        }
-        for field, value in values.items():
+        ranks = whole(tensor_parallel, f"{name}: tensor_parallel", minimum=1)
+        for field, value in zip(
+            self.__slots__, (name, groups, max_position, source, ranks), strict=True
+        ):
             object.__setattr__(self, field, value)
         if not self.layers:
             raise LedgerError(f"{name}: no layers that keep K and V; at least one is needed")
@@ -269,7 +260,7 @@ class Model:
         >>> load_model("Llama-3.1-8B").split(16).kv_bytes_per_token     # 8 heads, each kept twice
         16384
         """
-        ranks = whole(tensor_parallel, "tensor_parallel", minimum=1, accepted=_AT_LEAST_ONE)
+        ranks = whole(tensor_parallel, "tensor_parallel", minimum=1)
         if self.tensor_parallel != 1:
             raise LedgerError(
                 f"{self.name}: tensor_parallel is {self.tensor_parallel} already; "
@@ -293,35 +284,18 @@ def _groups(
     bytes_per_element: int,
 ) -> tuple[LayerGroup, ...]:
     """Make the groups of a model of full and window layers of one width."""
-    given = {
-        "full_layers": full_layers,
-        "window_layers": window_layers,
-        "kv_heads": kv_heads,
-        "head_dim": head_dim,
-        "bytes_per_element": bytes_per_element,
-    }
-    size = {}
-    for field, value in given.items():
-        least = 0 if field.endswith("_layers") else 1
-        accepted = f"a whole number of at least {least} is accepted"
-        size[field] = whole(value, f"{name}: {field}", minimum=least, accepted=accepted)
-    heads, dim, element = size["kv_heads"], size["head_dim"], size["bytes_per_element"]
-    whole_group = LayerGroup(
+    full = whole(full_layers, f"{name}: full_layers", minimum=0)
+    windowed = whole(window_layers, f"{name}: window_layers", minimum=0)
+    one = LayerGroup(
         kind="latent" if latent else "full",
-        layers=size["full_layers"] or 1,
-        kv_heads=heads,
-        head_dim=dim,
-        bytes_per_element=element,
+        layers=1,
+        kv_heads=whole(kv_heads, f"{name}: kv_heads", minimum=1),
+        head_dim=whole(head_dim, f"{name}: head_dim", minimum=1),
+        bytes_per_element=whole(bytes_per_element, f"{name}: bytes_per_element", minimum=1),
     )
-    groups = [whole_group] if size["full_layers"] else []
-    if size["window_layers"]:
-        kept = whole(
-            window,
-            f"{name}: window",
-            minimum=1,
-            accepted="window layers need a window of at least one token",
-        )
-        groups.append(
-            replace(whole_group, kind="window", layers=size["window_layers"], window=kept)
-        )
+    groups = [replace(one, layers=full)] if full else []
+    if windowed:
+        accepted = "window layers need a window of at least one token"
+        kept = whole(window, f"{name}: window", minimum=1, accepted=accepted)
+        groups.append(replace(one, kind="window", layers=windowed, window=kept))
     return tuple(groups)
