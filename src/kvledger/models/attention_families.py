@@ -367,6 +367,11 @@ _FALCON_NAMES = Names(
     ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"), (), head_dim=()
 )
 _CHATGLM_NAMES = Names(("num_layers", *PLAIN.layers), kv_heads=(), head_dim=("kv_channels",))
+_LIKE_LLAMA = (
+    *("apertus", "granite", "granitemoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "llama"),
+    *("olmo", "olmo2"),
+)
+_WITHOUT_DEFAULTS = ("aquila", "deepseek", "internlm", "internlm2", "minicpm", "orion")
 _full = uniform()
 _no_kv_names = uniform(Names(kv_heads=(), head_dim=()))
 _older = uniform(_OLDER_NAMES)
@@ -399,7 +404,7 @@ _mla = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 ATTENTION_FAMILIES: dict[str, Family] = {
     # every layer keeps everything
-    "apertus": family(_full, 32, 32, None, 4096),
+    **dict.fromkeys(_LIKE_LLAMA, family(_full, 32, 32, None, 4096)),
     "arcee": family(_full, 32, 32, None, 2560),
     "biogpt": family(_no_kv_names, 24, 16, None, 1024),
     "cohere": family(_full, 40, 64, None, 8192),
@@ -412,15 +417,8 @@ ATTENTION_FAMILIES: dict[str, Family] = {
     "glm4v_text": family(_full, 40, 32, 2, 4096),
     "glm4v_moe_text": family(_full, 46, 96, 8, 4096),
     "gpt_neox": family(_no_kv_names, 44, 64, None, 6144),
-    "granite": family(_full, 32, 32, None, 4096),
-    "granitemoe": family(_full, 32, 32, None, 4096),
-    "hunyuan_v1_dense": family(_full, 32, 32, None, 4096),
-    "hunyuan_v1_moe": family(_full, 32, 32, None, 4096),
-    "llama": family(_full, 32, 32, None, 4096),
     "minimax_m2": family(_full, 62, 48, 8, 3072, 128),
     "nemotron": family(_full, 32, 48, None, 6144),
-    "olmo": family(_full, 32, 32, None, 4096),
-    "olmo2": family(_full, 32, 32, None, 4096),
     "olmoe": family(_full, 16, 16, None, 2048),
     "opt": family(_no_kv_names, 12, 12, None, 768),
     "persimmon": family(_no_kv_names, 36, 64, None, 4096),
@@ -432,9 +430,7 @@ ATTENTION_FAMILIES: dict[str, Family] = {
     "seed_oss": family(_full, 64, 80, 8, 4096, 128),
     "stablelm": family(_full, 32, 32, 32, 2560),
     # the same, code not in transformers: nothing may be left out
-    **dict.fromkeys(
-        ("aquila", "deepseek", "internlm", "internlm2", "minicpm", "orion"), family(_full)
-    ),
+    **dict.fromkeys(_WITHOUT_DEFAULTS, family(_full)),
     "baichuan": family(_no_kv_names),
     "qwen": family(uniform(Names(kv_heads=(), head_dim=("kv_channels",)))),
     # older names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Never
 
@@ -18,13 +19,7 @@ MOST_LAYERS = 1 << 16
 
 
 def config_file(path: Path) -> Path:
-    """Return the file that a path means: itself, or the ``config.json`` of a folder.
-
-    Raises
-    ------
-    LedgerError
-        If there is none.
-    """
+    """Return the file that a path means: itself, or the ``config.json`` of a folder."""
     try:
         folder, exists = path.is_dir(), path.exists()
         file = path / FILE_NAME if folder else path
@@ -45,12 +40,6 @@ def read_object(path: Path) -> dict[str, Any]:
 
     ``NaN`` and ``Infinity``, which Python writes, are read: published files have them in fields
     that do not matter here.
-
-    Raises
-    ------
-    LedgerError
-        If it cannot be read, is too large, no UTF-8, no JSON, nested too deeply, no object, or
-        has a key twice.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,45 +77,27 @@ def read_object(path: Path) -> dict[str, Any]:
     raise LedgerError(f"{path}: {wrong}; {ACCEPTED}")
 
 
+@dataclass
 class Fields:
-    """The fields of a config, with the defaults that a file may leave out.
+    """The fields of a config's text model, and what its class takes for those left out."""
 
-    Parameters
-    ----------
-    path : Path
-        The file, for errors.
-    values : mapping
-        The object that describes the text model.
-    prefix : str
-        Where it stands in the file, such as ``"text_config."``; an error names it.
-    defaults : mapping
-        What the architecture's class takes for a field that the file leaves out.
-    state_bytes : int, optional
-        Bytes of an element of a recurrent state, if the reader named a data type.
-    """
+    path: Path
+    values: Mapping[str, Any]
+    prefix: str = ""
+    """Where the text model stands in the file, such as ``"text_config."``; an error names it."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    state_bytes: int | None = None
+    """Bytes of an element of a recurrent state, if the reader named a data type."""
+    taken: dict[str, Any] = field(default_factory=dict)
+    """The defaults that were asked for."""
 
-    def __init__(
-        self,
-        path: Path,
-        values: Mapping[str, Any],
-        prefix: str = "",
-        defaults: Mapping[str, Any] | None = None,
-        state_bytes: int | None = None,
-    ) -> None:
-        self.path = path
-        self.values = values
-        self.prefix = prefix
-        self.defaults = defaults or {}
-        self.state_bytes = state_bytes
-        self.taken: dict[str, Any] = {}
-
-    def refuse(self, field: str, what: str) -> Never:
+    def refuse(self, name: str, what: str) -> Never:
         """Raise the error of one field."""
-        raise LedgerError(f"{self.path}: {self.prefix}{field} {what}")
+        raise LedgerError(f"{self.path}: {self.prefix}{name} {what}")
 
-    def missing(self, field: str) -> Never:
+    def missing(self, name: str) -> Never:
         """Raise the error of a field that is needed and not there."""
-        self.refuse(field, f"is missing; a {self.model_type} config needs it")
+        self.refuse(name, f"is missing; a {self.model_type} config needs it")
 
     @property
     def model_type(self) -> str:
@@ -167,12 +138,12 @@ class Fields:
             self.missing(names[0])
         return self.checked(value, self._name(names), minimum)
 
-    def checked(self, value: object, field: str, minimum: int = 1) -> int:
+    def checked(self, value: object, name: str, minimum: int = 1) -> int:
         """Return a JSON integer of at least ``minimum``; a float or boolean is none."""
         if isinstance(value, float):  # whole() takes 4.0 for 4, as columns of a table need
             accepted = f"a whole number of at least {minimum} is accepted"
-            self.refuse(field, f"is {shown(value)}; {accepted}")
-        return whole(value, f"{self.path}: {self.prefix}{field}", minimum=minimum)
+            self.refuse(name, f"is {shown(value)}; {accepted}")
+        return whole(value, f"{self.path}: {self.prefix}{name}", minimum=minimum)
 
     def flag(self, name: str) -> bool:
         """Return a true or false; false if null or neither there nor a class default."""

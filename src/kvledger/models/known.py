@@ -155,19 +155,12 @@ def load_model(
     if isinstance(model, Model):
         shape = model if dtype is None else model.with_dtype(dtype)
         return shape if tensor_parallel == 1 else shape.split(tensor_parallel)
-    if isinstance(model, str | os.PathLike) and model and _exists(model):
+    if isinstance(model, str | os.PathLike) and model and os.path.exists(model):
         return read_config(model, dtype=dtype, tensor_parallel=tensor_parallel, name=name)
     raise LedgerError(
         f"model is {model!r}; known are: {', '.join(models)}, or give the path of a config.json "
         "or a Model"
     )
-
-
-def _exists(path: str | os.PathLike[str]) -> bool:
-    try:
-        return os.path.exists(path)
-    except ValueError:  # a null character is in no path
-        return False
 
 
 def kv_bytes_per_token(
