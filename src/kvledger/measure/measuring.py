@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledger.core import data_folder
-from kvledger.core.errors import LedgerError
+from kvledger.core.errors import InputError, LedgerError
 from kvledger.measure.host_model import measure_host
 from kvledger.measure.machine import (
     DoesNotFitError,
@@ -360,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     try:
         lines = list(run_command(parser.parse_args(argv)))
-    except LedgerError as error:
+    except InputError as error:
         print(f"measure: {'; '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
     print("\n".join(lines))

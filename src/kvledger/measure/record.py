@@ -1,58 +1,43 @@
 """A measurement on file: what was timed, on what, every repetition of it, and what was left out.
 
-A record is one run on one device, written by :mod:`kvledger.measure.measuring` and never edited.
-Reading one needs neither torch nor a GPU.
+A record is one run on one device, written by :mod:`kvledger.measure` and never edited. Reading one
+needs neither torch nor a GPU.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import asdict, dataclass, field, replace
+import re
+import types
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from kvledger.core import data_folder
 from kvledger.core.errors import LedgerError
-from kvledger.measure.record_checks import LAYOUTS, check_record
-from kvledger.measure.record_fields import build
 from proofbook.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "FOLDER_VARIABLE",
-    "LAYOUTS",
-    "Absence",
-    "CaseShape",
-    "Copy",
-    "Device",
-    "HostTiming",
-    "Record",
-    "Source",
-    "Timing",
-    "latest_record",
-    "read_record",
-    "record_text",
-    "records",
-    "records_folder",
-    "write_record",
-]
-
 #: A folder of records that stands in for ``data/measurements``.
 FOLDER_VARIABLE = "KVLEDGER_MEASUREMENTS"
 
+SCHEMA, KIND = 1, "attention"
+#: How the pages of a timing lie: one page a request; pages in order; pages in a random order.
+LAYOUTS = ("contiguous", "in_order", "random")
 #: The peer that others are compared with where they have no contiguous timing of their own.
 _BASELINE = "sdpa"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The code that measured: its commit, a digest of the wing's modules, and whether edited.
+    """The code that measured: its commit, a digest of the room's modules, and whether edited.
 
     ``commit`` and ``dirty`` are None where the checkout does not say.
     """
@@ -87,9 +72,9 @@ class Copy:
 class CaseShape:
     """A decode step: one new token for each of ``batch`` requests, in one layer.
 
-    ``tokens`` are the requests' lengths in all and ``kv_bytes`` their K and V. A batch of a real
-    trace has no single ``context_tokens``; its ``lengths`` stand here instead. With ``latent``,
-    V is a part of K, and its bytes count once.
+    ``shape`` names the model. ``tokens`` are the requests' lengths in all and ``kv_bytes`` their K
+    and V. A batch of a real trace has no single ``context_tokens``; its ``lengths`` stand here
+    instead. With ``latent``, V is the first ``value_dim`` elements of K, and its bytes count once.
     """
 
     id: str
@@ -106,6 +91,17 @@ class CaseShape:
     dtype: str
     latent: bool = False
     lengths: tuple[int, ...] | None = None
+
+    @property
+    def held_tokens(self) -> tuple[int, ...]:
+        """Tokens of each request; none where the record of a trace does not say."""
+        if self.context_tokens is not None:
+            return (self.context_tokens,) * self.batch
+        return self.lengths or ()
+
+    def pages(self, page_size: int) -> int:
+        """Return the pages that all requests need, 0 where their lengths are not known."""
+        return sum(-(-length // page_size) for length in self.held_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +199,6 @@ class Record:
         """Bytes a second of the median copy, read and written."""
         return self.copy.bytes / float(np.median(self.copy.seconds))
 
-    def case(self, case_id: str) -> CaseShape:
-        """Return the case of an id.
-
-        Raises
-        ------
-        LedgerError
-            If the record has none; the message lists those that it has.
-        """
-        for case in self.cases:
-            if case.id == case_id:
-                return case
-        there = ", ".join(case.id for case in self.cases)
-        raise LedgerError(f"no case {case_id!r} in {self.label}; there are: {there}")
-
     @cached_property
     def _baselines(self) -> dict[tuple[str, str], Timing]:
         """The contiguous timing of each case and peer."""
@@ -243,31 +225,17 @@ class Record:
         for timing in self.timings:
             case, baseline = cases[timing.case], self.baseline(timing)
             seconds = np.array(timing.seconds)
-            low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
             ratios = np.full(1, np.nan) if baseline is None else seconds / baseline.seconds
-            ratio_low, ratio, ratio_high = np.quantile(ratios, [0.25, 0.5, 0.75])
-            rows.append(
-                {
-                    "case": case.id,
-                    "shape": case.shape,
-                    "batch": case.batch,
-                    "context_tokens": case.context_tokens,
-                    "trace": case.trace,
-                    "dtype": case.dtype,
-                    "peer": timing.peer,
-                    "layout": timing.layout,
-                    "page_size": timing.page_size,
-                    "pages": timing.pages,
-                    "seconds": median,
-                    "seconds_low": low,
-                    "seconds_high": high,
-                    "baseline": None if baseline is None else baseline.peer,
-                    "ratio": ratio,
-                    "ratio_low": ratio_low,
-                    "ratio_high": ratio_high,
-                    "share": timing.moved_bytes / median / self.copy_bytes_per_s,
-                }
-            )
+            row: dict[str, object] = {"case": case.id}
+            for name in ("shape", "batch", "context_tokens", "trace", "dtype"):
+                row[name] = getattr(case, name)
+            for name in ("peer", "layout", "page_size", "pages"):
+                row[name] = getattr(timing, name)
+            row |= _quartiles("seconds", seconds)
+            row["baseline"] = None if baseline is None else baseline.peer
+            row |= _quartiles("ratio", ratios)
+            row["share"] = timing.moved_bytes / np.median(seconds) / self.copy_bytes_per_s
+            rows.append(row)
         return pd.DataFrame(rows).astype({"context_tokens": "Int64"})
 
     def host_frame(self) -> pd.DataFrame:
@@ -280,23 +248,21 @@ class Record:
 
         rows = []
         for work in self.host:
-            low, median, high = np.quantile(work.seconds, [0.25, 0.5, 0.75])
+            median = float(np.median(work.seconds))
             rows.append(
                 {
-                    "what": work.what,
-                    "page_size": work.page_size,
-                    "requests": work.requests,
-                    "tokens": work.tokens,
-                    "units": work.units,
-                    "unit": work.unit,
-                    "seconds": median,
-                    "seconds_low": low,
-                    "seconds_high": high,
+                    **{name: value for name, value in asdict(work).items() if name != "seconds"},
+                    **_quartiles("seconds", np.array(work.seconds)),
                     "seconds_per_token": median / work.tokens,
                     "seconds_per_unit": median / work.units if work.units else np.nan,
                 }
             )
         return pd.DataFrame(rows)
+
+
+def _quartiles(name: str, values: np.typing.NDArray[np.float64]) -> dict[str, object]:
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return {name: median, f"{name}_low": low, f"{name}_high": high}
 
 
 # --------------------------------------------------------------------------- files
@@ -367,8 +333,7 @@ def read_record(path: str | Path) -> Record:
     """
     path = Path(path)
     try:
-        data = json.loads(path.read_text("utf-8"), parse_constant=_no_constant)
-        return replace(check_record(build(Record, data, "")), file=path.name)
+        return replace(_from_text(path.read_text("utf-8")), file=path.name)
     except LedgerError as error:
         raise LedgerError(f"{path}: {error}") from None
     except (OSError, ValueError) as error:
@@ -386,7 +351,7 @@ def write_record(record: Record, path: str | Path) -> None:
     """
     path = Path(path)
     text = record_text(record)
-    check_record(build(Record, json.loads(text, parse_constant=_no_constant), ""))
+    _from_text(text)
     check_is_new(path)
     write_whole(path, text.encode())
 
@@ -400,8 +365,8 @@ def check_is_new(path: Path) -> None:
 def record_text(record: Record) -> str:
     """Return a record as JSON, one line an entry of its lists."""
     kept = {key: value for key, value in asdict(record).items() if key != "file"}
-    fields = [f" {json.dumps(key)}: {_lines(value)}" for key, value in kept.items()]
-    return "{\n" + ",\n".join(fields) + "\n}\n"
+    parts = [f" {json.dumps(key)}: {_lines(value)}" for key, value in kept.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _lines(value: Any) -> str:
@@ -410,5 +375,159 @@ def _lines(value: Any) -> str:
     return json.dumps(value)
 
 
+def _from_text(text: str) -> Record:
+    record = cast(Record, _built(Record, json.loads(text, parse_constant=_no_constant), ""))
+    _check(record)
+    return record
+
+
 def _no_constant(text: str) -> float:
     raise LedgerError(f"a number is {text}; accepted: finite numbers")
+
+
+# --------------------------------------------------------------------------- types of fields
+
+_WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def _refuse(where: str, value: object, accepted: str) -> NoReturn:
+    text = repr(value)
+    text = text if len(text) <= 80 else f"{text[:77]}..."
+    raise LedgerError(f"{where} is {text}; accepted: {accepted}")
+
+
+def _built(kind: Any, value: object, where: str) -> object:
+    """Make what a type hint names from what JSON holds; errors name the field and its value."""
+    if is_dataclass(kind):
+        return _built_dataclass(cast(type, kind), value, where)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is types.UnionType:  # of a type and None
+        return None if value is None else _built(inner[0], value, where)
+    if origin is tuple:
+        if not isinstance(value, list):
+            _refuse(where, value, "a list")
+        return tuple(_built(inner[0], each, f"{where}[{i}]") for i, each in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            _refuse(where, value, "an object")
+        return {key: _built(inner[1], each, f"{where}.{key}") for key, each in value.items()}
+    if kind is float and type(value) in (int, float) and math.isfinite(cast(float, value)):
+        return float(cast(float, value))
+    # Not isinstance: true is no number.
+    if kind is not object and (kind is float or type(value) is not kind):
+        _refuse(where, value, _WORDS[kind])
+    return value
+
+
+def _built_dataclass(kind: type, value: object, where: str) -> object:
+    if not isinstance(value, dict):
+        _refuse(where or "the whole", value, "an object")
+    hints = get_type_hints(kind)
+    known = {each.name: each for each in fields(kind) if each.metadata.get("kept", True)}
+    prefix = f"{where}." if where else ""
+    for name in value:
+        if name not in known:
+            _refuse(f"{prefix}{name}", value[name], f"the fields {', '.join(known)}")
+    for name, each in known.items():
+        if name not in value and each.default is MISSING:
+            accepted = _WORDS.get(hints[name], "a value")
+            raise LedgerError(f"{prefix}{name} is missing; accepted: {accepted}")
+    return kind(**{name: _built(hints[name], value[name], f"{prefix}{name}") for name in value})
+
+
+# --------------------------------------------------------------------------- what must hold
+
+
+def _check(record: Record) -> None:
+    """Refuse a record that does not hold together beyond the types of its fields."""
+    if record.schema != SCHEMA or record.kind != KIND:
+        _refuse("schema, kind", (record.schema, record.kind), f"{SCHEMA} and {KIND!r}")
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record.date):
+        _refuse("date", record.date, "a time such as 2026-11-29T18:00:00Z")
+    if record.device.kind not in ("cpu", "cuda"):
+        _refuse("device.kind", record.device.kind, "cpu, cuda")
+    for name, kind in (("quick", bool), ("seed", int), ("repetitions", int), ("page_sizes", list)):
+        if not isinstance(record.settings.get(name), kind):
+            _refuse(f"settings.{name}", record.settings.get(name), f"a {kind.__name__}")
+    _positive("copy", record.copy, "bytes")
+    _check_cases(record.cases)
+    _check_timings(record)
+    for index, work in enumerate(record.host):
+        _positive(f"host[{index}]", work, "page_size", "requests", "tokens")
+    for index, absence in enumerate(record.absent):
+        if not absence.reason:
+            _refuse(f"absent[{index}].reason", absence.reason, "a reason")
+
+
+def _check_cases(cases: tuple[CaseShape, ...]) -> None:
+    if not cases:
+        _refuse("cases", [], "at least one")
+    numbers = ("q_heads", "kv_heads", "head_dim", "value_dim", "batch", "tokens", "kv_bytes")
+    for index, case in enumerate(cases):
+        where = f"cases[{index}]"
+        if case.id in [other.id for other in cases[:index]]:
+            _refuse(f"{where}.id", case.id, "each id once")
+        _positive(where, case, *numbers)
+        if (case.context_tokens is None) == (case.trace is None):
+            _refuse(
+                f"{where}.context_tokens", case.context_tokens, "a context or a trace, not both"
+            )
+        if case.context_tokens is not None and case.tokens != case.batch * case.context_tokens:
+            _refuse(f"{where}.tokens", case.tokens, f"{case.batch} x {case.context_tokens}")
+        held = case.lengths
+        if held is not None and (sum(held), len(held)) != (case.tokens, case.batch):
+            _refuse(f"{where}.lengths", list(held), "as many as the batch, tokens in all")
+
+
+def _check_timings(record: Record) -> None:
+    if not record.timings:
+        _refuse("timings", [], "at least one")
+    cases = {case.id: case for case in record.cases}
+    seen: set[tuple[str, str, str, int]] = set()
+    repetitions: dict[str, int] = {}
+    for index, timing in enumerate(record.timings):
+        where = f"timings[{index}]"
+        for name, accepted in (
+            ("case", tuple(cases)),
+            ("layout", LAYOUTS),
+            ("timed_by", ("events", "host")),
+        ):
+            if getattr(timing, name) not in accepted:
+                _refuse(f"{where}.{name}", getattr(timing, name), ", ".join(accepted))
+        key = (timing.case, timing.peer, timing.layout, timing.page_size)
+        if key in seen:
+            _refuse(where, " ".join(map(str, key)), "each case, peer, layout and page size once")
+        seen.add(key)
+        _positive(where, timing, "page_size", "pages", "calls")
+        case = cases[timing.case]
+        pages = case.batch if timing.layout == "contiguous" else case.pages(timing.page_size)
+        if pages and timing.pages != pages:
+            _refuse(f"{where}.pages", timing.pages, f"{pages}, what the case needs")
+        if timing.moved_bytes < case.kv_bytes:
+            least = f"at least {case.kv_bytes}, its K and V"
+            _refuse(f"{where}.moved_bytes", timing.moved_bytes, least)
+        if timing.relative_error < 0:
+            _refuse(f"{where}.relative_error", timing.relative_error, "at least 0")
+        rounds = len(timing.seconds)
+        if repetitions.setdefault(timing.case, rounds) != rounds:
+            others = f"{repetitions[timing.case]}, as the others of the case"
+            _refuse(f"{where}.seconds", f"{rounds} repetitions", others)
+
+
+def _positive(where: str, part: Any, *names: str) -> None:
+    """Refuse counts below 1, and seconds that are none or not above 0."""
+    for name in names:
+        if getattr(part, name) < 1:
+            _refuse(f"{where}.{name}", getattr(part, name), "a whole number, at least 1")
+    seconds: tuple[float, ...] = getattr(part, "seconds", (1.0,))
+    if not seconds:
+        _refuse(f"{where}.seconds", [], "at least one repetition")
+    for index, each in enumerate(seconds):
+        if not each > 0:
+            _refuse(f"{where}.seconds[{index}]", each, "a time above 0")
