@@ -17,18 +17,26 @@ from typing import Any
 
 warnings.simplefilter("ignore")
 
-import torch  # noqa: E402
 import triton  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kvledger.measure.decode_inputs import DecodeShape  # noqa: E402
-from kvledger.measure.decode_kernels import attend, join  # noqa: E402
+from kvledger.measure.sweeps import (  # noqa: E402
+    DEEPSEEK_V2_LITE,
+    LLAMA_2_7B,
+    LLAMA_3_1_8B,
+    PAGE_SIZES,
+    DecodeShape,
+    Placement,
+    case_of,
+)
 from kvledger.measure.triton_decode import (  # noqa: E402
     Tiles,
+    attend,
     attend_constants,
     candidate_tiles,
     default_tiles,
+    join,
     join_constants,
 )
 
@@ -36,33 +44,9 @@ HOPPER = GPUTarget("cuda", 90, 32)
 TOKENS = 8192
 BATCH = 64
 SPLIT_TOKENS = 2048
-#: name: (q_heads, kv_heads, head_dim, value_dim, latent)
-SHAPES = {
-    "Llama-3.1-8B": (32, 8, 128, 128, False),
-    "Llama-2-7B": (32, 32, 128, 128, False),
-    "MLA-like": (16, 1, 576, 512, True),
-}
-PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, TOKENS)
-POINTERS = {torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32"}
+SHAPES = (LLAMA_3_1_8B, LLAMA_2_7B, DEEPSEEK_V2_LITE)
+POINTERS = {"float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32"}
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+ )?([A-Z][A-Z0-9_.]*)", re.M)
-
-
-def shape_of(name: str, page_size: int) -> DecodeShape:
-    q_heads, kv_heads, head_dim, value_dim, latent = SHAPES[name]
-    pages = TOKENS // page_size
-    return DecodeShape(
-        BATCH,
-        q_heads,
-        kv_heads,
-        head_dim,
-        value_dim,
-        page_size,
-        BATCH * pages,
-        pages,
-        TOKENS,
-        BATCH * TOKENS,
-        latent,
-    )
 
 
 def compile_for_hopper(
@@ -88,16 +72,16 @@ def compile_for_hopper(
     return triton.compile(source, target=HOPPER, options=options)
 
 
-def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype, tiles: Tiles) -> Any:
+def attend_for_hopper(shape: DecodeShape, tiles: Tiles) -> Any:
     row = shape.kv_heads * shape.head_dim
     values_row = row if shape.latent else shape.kv_heads * shape.value_dim
     values = {
-        "q_ptr": POINTERS[dtype],
-        "k_ptr": POINTERS[dtype],
-        "v_ptr": POINTERS[dtype],
+        "q_ptr": POINTERS[shape.dtype],
+        "k_ptr": POINTERS[shape.dtype],
+        "v_ptr": POINTERS[shape.dtype],
         "table_ptr": "*i32",
         "lengths_ptr": "*i32",
-        "out_ptr": POINTERS[dtype],
+        "out_ptr": POINTERS[shape.dtype],
         "partial_ptr": "*fp32",
         "weight_ptr": "*fp32",
         "scale": "fp32",
@@ -115,17 +99,15 @@ def attend_for_hopper(shape: DecodeShape, dtype: torch.dtype, tiles: Tiles) -> A
         "table_stride": shape.max_pages,
     }
     options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
-    return compile_for_hopper(
-        attend, values, attend_constants(shape, dtype, tiles.tokens, 2), options
-    )
+    return compile_for_hopper(attend, values, attend_constants(shape, tiles.tokens, 2), options)
 
 
-def join_for_hopper(shape: DecodeShape, dtype: torch.dtype) -> Any:
+def join_for_hopper(shape: DecodeShape) -> Any:
     values = {
         "partial_ptr": "*fp32",
         "weight_ptr": "*fp32",
         "lengths_ptr": "*i32",
-        "out_ptr": POINTERS[dtype],
+        "out_ptr": POINTERS[shape.dtype],
         "split_tokens": 512,
         "splits": 16,
     }
@@ -156,24 +138,24 @@ def machine_code(compiled: Any) -> dict[str, Any]:
 
 def variants() -> list[dict[str, Any]]:
     """Compile each shape, page size and type, as it is cut by default and as tuning may cut it."""
-    cases = [(name, size, torch.bfloat16) for name in SHAPES for size in PAGE_SIZES]
-    cases += [("Llama-3.1-8B", 16, torch.float16), ("Llama-3.1-8B", 16, torch.float32)]
+    cases = [(heads, size, "bfloat16") for heads in SHAPES for size in (*PAGE_SIZES, TOKENS)]
+    cases += [(LLAMA_3_1_8B, 16, "float16"), (LLAMA_3_1_8B, 16, "float32")]
     rows = []
     seen: dict[str, dict[str, Any]] = {}  # page sizes of whole steps share their code
-    for name, page_size, dtype in cases:
-        shape = shape_of(name, page_size)
-        chosen = default_tiles(shape, dtype)
-        others = candidate_tiles(chosen) if dtype == torch.bfloat16 else ()
+    for heads, page_size, dtype in cases:
+        case = case_of(heads, [TOKENS] * BATCH, dtype)
+        shape = Placement(case, "random", page_size).sizes
+        chosen = default_tiles(shape, 4 if dtype == "float32" else 2)
+        others = candidate_tiles(chosen) if dtype == "bfloat16" else ()
+        row: dict[str, Any] = {"shape": heads.shape, "page_size": page_size, "dtype": dtype}
         for tiles in (chosen, *others):
-            compiled = attend_for_hopper(shape, dtype, tiles)
+            compiled = attend_for_hopper(shape, tiles)
             if compiled.hash not in seen:
                 seen[compiled.hash] = machine_code(compiled)
-            row = {"kernel": "attend", "shape": name, "page_size": page_size, "dtype": str(dtype)}
-            row |= {"tiles": list(tiles[:3]), "default": tiles == chosen}
-            rows.append(row | seen[compiled.hash])
-    for name in SHAPES:
-        code = machine_code(join_for_hopper(shape_of(name, 16), torch.bfloat16))
-        rows.append({"kernel": "join", "shape": name, "page_size": 16} | code)
+            cut = {"kernel": "attend", "tiles": list(tiles[:3]), "default": tiles == chosen}
+            rows.append(row | cut | seen[compiled.hash])
+        if page_size == 16 and dtype == "bfloat16":
+            rows.append(row | {"kernel": "join"} | machine_code(join_for_hopper(shape)))
     return rows
 
 

@@ -18,23 +18,26 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kvledger.core.errors import LedgerError
-from kvledger.measure.peers import (
+from kvledger.measure import library_peers, peers
+from kvledger.measure.decode_step import DecodeInputs, paged_decode_reference
+from kvledger.measure.library_peers import (
     PEERS,
-    Peer,
-    RefusedError,
-    Step,
-    flash,
-    flex,
+    Csr,
+    CudnnPaged,
+    FlashInfer,
+    FlashPaged,
+    PallasPaged,
+    pallas_cut,
+    whole_blocks,
 )
-from kvledger.measure.peers import cudnn as cudnn_peer
-from kvledger.measure.peers import (
-    device_tables as tables,
+from kvledger.measure.peers import Peer, RefusedError, Step, cannot_import, physical_to_logical
+from kvledger.measure.sweeps import (
+    DEEPSEEK_V2_LITE,
+    LLAMA_3_1_8B,
+    DecodeShape,
+    Placement,
+    case_of,
 )
-from kvledger.measure.peers.pallas import PallasPaged, cut, whole_blocks
-from kvledger.measure.peers.peer import LibraryPeer, Tensors
-from kvledger.measure.peers.peer_case import Asked
-from kvledger.measure.peers.refusal_reasons import cannot_import
-from kvledger.measure.reference import paged_decode_reference
 
 BY_NAME = {peer.name: peer for peer in PEERS}
 #: float32 sums in any order; for 16-bit types some roundings of the weights and the output.
@@ -53,7 +56,7 @@ def inputs(
     dtype: torch.dtype = torch.float32,
     latent: bool = False,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> DecodeInputs:
     """Tensors of a step whose pages are shuffled, with junk wherever no token is."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -76,19 +79,14 @@ def inputs(
         k[place] = random(length, heads[1], dims[0])
         if not latent:
             v[place] = random(length, heads[1], dims[1])
-    return {
-        "q": random(len(lengths), heads[0], dims[0]),
-        "k_pages": k,
-        "v_pages": v,
-        "page_table": table,
-        "lengths": torch.tensor(lengths, dtype=torch.int32),
-    }
+    q = random(len(lengths), heads[0], dims[0])
+    return DecodeInputs(q, k, v, table, torch.tensor(lengths, dtype=torch.int32))
 
 
-def agrees(step: Step, given: dict[str, Any]) -> None:
+def agrees(step: Step, given: DecodeInputs) -> None:
     """Compare a step with the reference, a second time after its output was overwritten."""
-    expected = paged_decode_reference(**given)
-    dtype = given["q"].dtype
+    expected = paged_decode_reference(given)
+    dtype = given.q.dtype
     step().fill_(float("nan"))
     out = step()
     assert out.dtype == dtype
@@ -97,15 +95,9 @@ def agrees(step: Step, given: dict[str, Any]) -> None:
     torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
 
 
-def asked(**changes: Any) -> Asked:
-    """A step of Llama-3.1-8B's heads in pages of 16."""
-    shape = {"batch": 64, "q_heads": 32, "kv_heads": 8, "head_dim": 128, "value_dim": 128}
-    pages = {"page_size": 16, "pages": 32768, "max_pages": 512, "longest": 8192}
-    flags = {"dtype": "bfloat16", "ragged": False, "latent": False}
-    return Asked(**(shape | pages | flags | changes))  # type: ignore[arg-type]
-
-
-MLA = {"q_heads": 16, "kv_heads": 1, "head_dim": 576, "value_dim": 512, "latent": True}
+#: A step of Llama-3.1-8B's heads in pages of 16, and one of a latent cache.
+STEP = Placement(case_of(LLAMA_3_1_8B, [8192] * 64, "bfloat16"), "random", 16).sizes
+LATENT = Placement(case_of(DEEPSEEK_V2_LITE, [8192] * 64, "bfloat16"), "random", 16).sizes
 
 
 # --------------------------------------------------------------------------- on a CPU
@@ -118,7 +110,7 @@ def test_torch_attention_agrees_with_the_reference(
     name: str, page_size: int, dtype: torch.dtype
 ) -> None:
     given = inputs(page_size=page_size, dtype=dtype)
-    agrees(BY_NAME[name].prepare(**given), given)
+    agrees(BY_NAME[name].prepare(given), given)
 
 
 @settings(max_examples=60)
@@ -150,10 +142,9 @@ def test_torch_attention_agrees_for_any_sizes(
         dims=dims,
         latent=latent,
         seed=seed,
-    )
-    given["scale"] = scale
+    )._replace(scale=scale)
     for name in ("sdpa", "gather_sdpa"):
-        agrees(BY_NAME[name].prepare(**given), given)
+        agrees(BY_NAME[name].prepare(given), given)
 
 
 @pytest.fixture(scope="module")
@@ -183,50 +174,49 @@ SIZES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("sizes", SIZES)
 def test_flex_attention_agrees_with_the_reference(flex_steps: Any, sizes: str) -> None:
     given = inputs(**SIZES[sizes])
-    agrees(flex_steps(**given), given)
+    agrees(flex_steps(given), given)
 
 
 def test_flex_attention_is_compiled_once_for_all_tables_of_the_same_sizes(flex_steps: Any) -> None:
     from torch._dynamo.utils import counters
 
     sizes = SIZES["page 16, ragged"]
-    flex_steps(**inputs(**sizes))
+    flex_steps(inputs(**sizes))
     before = counters["stats"]["unique_graphs"]
     assert before
     for seed in (1, 2):
         given = inputs(**sizes, seed=seed)
-        given["lengths"] -= torch.tensor([seed, 0, 2, 17 * seed], dtype=torch.int32)
-        agrees(flex_steps(**given), given)
+        given.lengths.sub_(torch.tensor([seed, 0, 2, 17 * seed], dtype=torch.int32))
+        agrees(flex_steps(given), given)
     assert counters["stats"]["unique_graphs"] == before
 
 
 def test_flex_attention_takes_a_page_once_a_request(flex_steps: Any) -> None:
     given = inputs((20, 30), 16)
-    given["page_table"][0, 1] = given["page_table"][0, 0]
+    given.page_table[0, 1] = given.page_table[0, 0]
     with pytest.raises(RefusedError, match="flex_paged: takes a page at most once in a request"):
-        flex_steps(**given)
+        flex_steps(given)
 
 
 @pytest.mark.parametrize("name", ["sdpa", "gather_sdpa", "flex_paged"])
 def test_requests_may_share_pages(name: str) -> None:
     given = inputs(**SIZES["page 16, ragged"])
-    given["page_table"][3, :20] = given["page_table"][0, :20]
-    agrees(BY_NAME[name].prepare(**given), given)
+    given.page_table[3, :20] = given.page_table[0, :20]
+    agrees(BY_NAME[name].prepare(given), given)
 
 
 @pytest.mark.parametrize("name", ["sdpa", "gather_sdpa", "flex_paged"])
 def test_the_table_says_which_pages_are_read(name: str) -> None:
     given = inputs(**SIZES["page 16, ragged"])
-    expected = BY_NAME[name].prepare(**given)().clone()
-    to = torch.randperm(len(given["k_pages"]), generator=torch.Generator().manual_seed(3))
-    moved = dict(given)
-    for pages in ("k_pages", "v_pages"):
-        moved[pages] = torch.empty_like(given[pages])
-        moved[pages][to] = given[pages]
-    other = BY_NAME[name].prepare(**moved)().clone()  # its pages are no longer where it says
+    expected = BY_NAME[name].prepare(given)().clone()
+    to = torch.randperm(len(given.k_pages), generator=torch.Generator().manual_seed(3))
+    k, v = torch.empty_like(given.k_pages), torch.empty_like(given.v_pages)
+    k[to], v[to] = given.k_pages, given.v_pages
+    moved = given._replace(k_pages=k, v_pages=v)
+    other = BY_NAME[name].prepare(moved)().clone()  # its pages are no longer where it says
     assert not torch.allclose(other, expected, atol=0.1)
-    moved["page_table"] = to.int()[given["page_table"].clamp(min=0).long()]
-    torch.testing.assert_close(BY_NAME[name].prepare(**moved)(), expected)
+    moved = moved._replace(page_table=to.int()[given.page_table.clamp(min=0).long()])
+    torch.testing.assert_close(BY_NAME[name].prepare(moved)(), expected)
 
 
 # --------------------------------------------------------------------------- what a step does
@@ -259,9 +249,9 @@ def test_a_step_of_torch_attention_is_that_alone_or_with_the_gathering(
 ) -> None:
     given = inputs(lengths, dims=(32, 16 if latent else 32), latent=latent, dtype=dtype)
     kernel = ["_scaled_dot_product_flash_attention_for_cpu"]
-    assert operations(BY_NAME["sdpa"].prepare(**given)) == kernel
+    assert operations(BY_NAME["sdpa"].prepare(given)) == kernel
     gathered = ["index_select"] * (1 if latent else 2)
-    assert operations(BY_NAME["gather_sdpa"].prepare(**given)) == gathered + kernel
+    assert operations(BY_NAME["gather_sdpa"].prepare(given)) == gathered + kernel
 
 
 def test_a_step_of_flex_attention_builds_no_mask(
@@ -271,11 +261,11 @@ def test_a_step_of_flex_attention_builds_no_mask(
     from torch.nn.attention.flex_attention import BlockMask
 
     given = inputs(**SIZES["page 16, ragged"])
-    step = flex_steps(**given)
+    step = flex_steps(given)
     for place, name in (
-        (flex, "_block_mask"),
-        (flex, "physical_to_logical"),
-        (flex, "_compiled"),
+        (peers, "_block_mask"),
+        (peers, "physical_to_logical"),
+        (peers, "_compiled"),
         (PagedAttention, "convert_logical_block_mask"),
         (BlockMask, "from_kv_blocks"),
     ):
@@ -285,8 +275,8 @@ def test_a_step_of_flex_attention_builds_no_mask(
 
 def test_preparing_reads_the_pages_where_they_lie(flex_steps: Any) -> None:
     given = inputs(**SIZES["page 16, ragged"])
-    step = flex_steps(**given)
-    given["v_pages"] *= 2
+    step = flex_steps(given)
+    given.v_pages.mul_(2)
     agrees(step, given)
 
 
@@ -294,7 +284,7 @@ def test_preparing_reads_the_pages_where_they_lie(flex_steps: Any) -> None:
 
 
 @st.composite
-def page_tables(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+def page_tables(draw: st.DrawFn) -> DecodeInputs:
     page_size = draw(st.integers(1, 9))
     lengths = draw(st.lists(st.integers(1, 30), min_size=1, max_size=5))
     width = max(-(-n // page_size) for n in lengths) + draw(st.integers(0, 2))
@@ -304,15 +294,16 @@ def page_tables(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, int, int]:
     table = table.reshape(len(lengths), width)
     for request, length in enumerate(lengths):
         table[request, -(-length // page_size) :] = draw(st.sampled_from([-1, 2**31 - 1]))
-    return table, torch.tensor(lengths, dtype=torch.int32), page_size, num_pages
+    pages = torch.zeros(num_pages, page_size, 1, 1)
+    held = torch.tensor(lengths, dtype=torch.int32)
+    return DecodeInputs(torch.zeros(len(lengths), 1, 1), pages, pages, table, held)
 
 
 @given(page_tables())
-def test_a_table_in_rows_lists_the_pages_of_each_request(
-    case: tuple[torch.Tensor, torch.Tensor, int, int],
-) -> None:
-    table, lengths, page_size, num_pages = case
-    rows = tables.csr(table, lengths, page_size)
+def test_a_table_in_rows_lists_the_pages_of_each_request(step: DecodeInputs) -> None:
+    table, lengths = step.page_table, step.lengths
+    num_pages, page_size = step.k_pages.shape[:2]
+    rows = Csr.of(step)
     indices: list[int] = []
     starts = [0]
     for request, length in enumerate(lengths.tolist()):
@@ -326,8 +317,8 @@ def test_a_table_in_rows_lists_the_pages_of_each_request(
     assert rows.indptr.tolist() == starts
     assert {part.dtype for part in rows} == {torch.int32}
 
-    filled = tables.filled_table(table, lengths, page_size)
-    places = tables.physical_to_logical(table, lengths, page_size, num_pages)
+    filled = peers.filled_table(step)
+    places = physical_to_logical(step)
     for request, length in enumerate(lengths.tolist()):
         needed = -(-length // page_size)
         row = table[request].tolist()
@@ -345,11 +336,11 @@ def test_a_table_in_rows_lists_the_pages_of_each_request(
 @pytest.fixture
 def present(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Peers that are not asked whether they are there, with stand-ins for their libraries."""
-    for kind in (flash.FlashInfer, flash.FlashPaged, cudnn_peer.CudnnPaged):
+    for kind in (FlashInfer, FlashPaged, CudnnPaged):
         monkeypatch.setattr(kind, "absent", lambda self, device: None)
     monkeypatch.setitem(sys.modules, "flashinfer", libraries.flashinfer)  # type: ignore[misc]
     monkeypatch.setitem(sys.modules, "cudnn", libraries.cudnn())  # type: ignore[misc]
-    monkeypatch.setattr(cudnn_peer, "handle_of", lambda device: "handle")
+    monkeypatch.setattr(library_peers, "cudnn_handle", lambda device: "handle")
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", libraries.varlen_attn)
     return BY_NAME
 
@@ -371,21 +362,21 @@ def test_a_library_is_told_the_step_that_is_meant(
 ) -> None:
     given = inputs((1, 47, 300, 33), page_size, heads=heads, dtype=dtype)
     for scale in (None, 0.5):
-        given["scale"] = scale
-        agrees(present[name].prepare(**given), given)
+        scaled = given._replace(scale=scale)
+        agrees(present[name].prepare(scaled), scaled)
 
 
 def test_a_library_is_told_of_a_latent_cache(present: dict[str, Peer]) -> None:
     given = inputs(heads=(16, 1), dims=(576, 512), latent=True, dtype=torch.bfloat16)
     for name in ("flashinfer", "cudnn_paged"):
-        agrees(present[name].prepare(**given), given)
+        agrees(present[name].prepare(given), given)
 
 
 def test_flashinfer_plans_once_and_uses_matrix_units_where_heads_share(
     present: dict[str, Peer],
 ) -> None:
     for heads, shared in (((8, 2), True), ((4, 2), False)):
-        step = present["flashinfer"].prepare(**inputs(heads=heads, dtype=torch.float16))
+        step = present["flashinfer"].prepare(inputs(heads=heads, dtype=torch.float16))
         step()
         wrapper = libraries.DecodeWrapper.made[-1]
         assert (wrapper.plans, wrapper.use_tensor_cores) == (1, shared)
@@ -417,14 +408,13 @@ def pallas() -> PallasPaged:
 def test_pallas_agrees_with_the_reference(
     pallas: PallasPaged, page_size: int, dtype: torch.dtype
 ) -> None:
-    given = inputs((1, 47, 300), page_size, dtype=dtype)
-    given["scale"] = 0.25
-    agrees(pallas.prepare(**given), given)
+    given = inputs((1, 47, 300), page_size, dtype=dtype)._replace(scale=0.25)
+    agrees(pallas.prepare(given), given)
 
 
 def test_pallas_splits_a_long_context_between_programs(pallas: PallasPaged) -> None:
     given = inputs((700,), 4)
-    agrees(pallas.prepare(**given), given)
+    agrees(pallas.prepare(given), given)
 
 
 @pytest.mark.parametrize(
@@ -439,11 +429,11 @@ def test_pallas_becomes_triton_code_for_the_sizes_that_are_not_refused(
     import jax
     from jax import export
 
-    case = asked(
+    case = STEP._replace(
         batch=2, head_dim=head_dim, value_dim=head_dim, kv_heads=kv_heads, page_size=page_size
     )
     assert (pallas.refuses(case, "cuda") is None) == taken
-    pages_per_block, splits = cut(case, units=132)
+    pages_per_block, splits = pallas_cut(case, units=132)
     columns = whole_blocks(torch.zeros(1, case.max_pages), pages_per_block * splits).shape[1]
     half, whole = (
         partial(jax.ShapeDtypeStruct, dtype="bfloat16"),
@@ -488,7 +478,6 @@ def test_each_peer_has_a_name_and_says_how_it_is_timed() -> None:
     assert len(set(names)) == len(names)
     assert {peer.name for peer in PEERS if not peer.paged} == {"sdpa"}
     assert {peer.name for peer in PEERS if peer.timed_by == "host"} == {"pallas_paged"}
-    assert all(peer.about for peer in PEERS)
 
 
 @pytest.mark.parametrize(
@@ -506,7 +495,7 @@ def test_a_peer_for_gpus_is_absent_on_a_cpu(name: str, reason: str) -> None:
     assert said is not None
     assert said.startswith(reason)
     with pytest.raises(RefusedError, match=reason) as refused:
-        BY_NAME[name].prepare(**inputs())
+        BY_NAME[name].prepare(inputs())
     assert refused.value.reason == said
 
 
@@ -550,24 +539,24 @@ def test_cudnn_must_know_page_tables(
     monkeypatch: pytest.MonkeyPatch, version: int, reason: str | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", libraries.cudnn(version))  # type: ignore[misc]
-    assert cudnn_peer.too_old() == reason
+    assert library_peers.cudnn_too_old() == reason
 
 
 def test_a_frontend_without_cudnn_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     library = libraries.cudnn()
     library.backend_version = libraries.failing(RuntimeError("Unable to find symbol"))
     monkeypatch.setitem(sys.modules, "cudnn", library)  # type: ignore[misc]
-    reason = cudnn_peer.too_old()
+    reason = library_peers.cudnn_too_old()
     assert reason == "the frontend finds no cuDNN (RuntimeError: Unable to find symbol)"
 
 
 def test_a_torch_that_hands_no_table_on_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert flash.lacks_block_table() is None
+    assert library_peers.lacks_block_table() is None
 
     def older(query: Any, key: Any, value: Any, cu_seq_q: Any, cu_seq_k: Any) -> None: ...
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", older)
-    assert flash.lacks_block_table() == (
+    assert library_peers.lacks_block_table() == (
         f"torch {torch.__version__} hands no block_table to FlashAttention"
     )
 
@@ -578,18 +567,18 @@ def test_flex_attention_needs_a_compiler_and_a_cpu_that_torch_compiles_for(
     from torch._inductor import cpp_builder
     from torch._inductor.kernel.flex import flex_cpu
 
-    flex._cannot_compile.cache_clear()
+    peers._cannot_compile.cache_clear()
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", libraries.failing(RuntimeError("none")))
     try:
         reason = BY_NAME["flex_paged"].absent("cpu")
         assert reason == "needs a C++ compiler (RuntimeError: none)"
-        flex._cannot_compile.cache_clear()
+        peers._cannot_compile.cache_clear()
         monkeypatch.setattr(flex_cpu, "check_cpu_supported", lambda: False)
         assert BY_NAME["flex_paged"].absent("cpu") == (
             "torch compiles it only for CPUs with AVX2, not on macOS"
         )
     finally:
-        flex._cannot_compile.cache_clear()
+        peers._cannot_compile.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -598,7 +587,11 @@ def test_flex_attention_needs_a_compiler_and_a_cpu_that_torch_compiles_for(
         ("flex_paged", {"page_size": 8}, "pages of powers of two from 16 on a GPU, not 8"),
         ("flex_paged", {"page_size": 48}, "pages of powers of two from 16 on a GPU, not 48"),
         ("flash_paged", {}, "pages of multiples of 256, not 16"),
-        ("flash_paged", MLA | {"page_size": 256}, "equal K and V heads up to 256, not 576 and 512"),
+        (
+            "flash_paged",
+            {"head_dim": 576, "value_dim": 512, "page_size": 256},
+            "equal K and V heads up to 256, not 576 and 512",
+        ),
         (
             "flash_paged",
             {"page_size": 256, "dtype": "float32"},
@@ -608,12 +601,16 @@ def test_flex_attention_needs_a_compiler_and_a_cpu_that_torch_compiles_for(
         ("flashinfer", {"value_dim": 64}, "equal K and V heads, not 128 and 64"),
         (
             "flashinfer",
-            MLA | {"value_dim": 256},
+            {"kv_heads": 1, "head_dim": 576, "value_dim": 256, "latent": True},
             r"a latent cache of one head of \(576, 512\), not 1 of \(576, 256\)",
         ),
         ("cudnn_paged", {"dtype": "float32"}, "float16 and bfloat16, not float32"),
         ("cudnn_paged", {"head_dim": 100}, "heads of multiples of 8, not 100 and 128"),
-        ("pallas_paged", MLA, "equal K and V heads, not 576 and 512"),
+        (
+            "pallas_paged",
+            {"head_dim": 576, "value_dim": 512},
+            "equal K and V heads, not 576 and 512",
+        ),
         ("pallas_paged", {"page_size": 24}, "pages of powers of two, not 24"),
         (
             "pallas_paged",
@@ -627,47 +624,46 @@ def test_a_step_that_a_peer_does_not_take_is_refused_before_it_is_made(
 ) -> None:
     import re
 
-    said = BY_NAME[name].refuses(asked(**changes), "cuda")
+    said = BY_NAME[name].refuses(STEP._replace(**changes), "cuda")
     assert said is not None
     assert re.fullmatch(f"takes {reason}", said)
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_the_step_that_most_is_said_of_is_taken_by_all(peer: Peer) -> None:
-    assert peer.refuses(asked(page_size=256), "cuda") is None
+    assert peer.refuses(STEP._replace(page_size=256), "cuda") is None
 
 
 def test_pages_of_any_size_are_taken_on_a_cpu() -> None:
-    assert BY_NAME["flex_paged"].refuses(asked(page_size=3), "cpu") is None
-    assert BY_NAME["flashinfer"].refuses(asked(page_size=1, **MLA), "cuda") is None
+    assert BY_NAME["flex_paged"].refuses(STEP._replace(page_size=3), "cpu") is None
+    assert BY_NAME["flashinfer"].refuses(LATENT._replace(page_size=1), "cuda") is None
 
 
 def test_float8_pages_are_for_the_kernel_alone() -> None:
     given = inputs(dtype=torch.bfloat16)
-    for pages in ("k_pages", "v_pages"):
-        given[pages] = given[pages].clamp(-9, 9).to(torch.float8_e4m3fn)
+    k, v = (pages.clamp(-9, 9).to(torch.float8_e4m3fn) for pages in given[1:3])
+    given = given._replace(k_pages=k, v_pages=v)
     with pytest.raises(RefusedError, match="sdpa: takes no float8_e4m3fn pages beside a q of bf"):
-        BY_NAME["sdpa"].prepare(**given)
+        BY_NAME["sdpa"].prepare(given)
     assert [peer.name for peer in PEERS if peer.takes_float8] == ["triton"]
 
 
 @pytest.mark.parametrize("peer", [BY_NAME["sdpa"], BY_NAME["flashinfer"]], ids=lambda p: p.name)
 def test_tensors_that_do_not_go_together_are_no_refusal(peer: Peer) -> None:
     given = inputs()
-    given["page_table"][1, 2] = 99
+    given.page_table[1, 2] = 99
     with pytest.raises(LedgerError, match=r"page_table\[1, 2\] is 99; accepted: a page") as error:
-        peer.prepare(**given)
+        peer.prepare(given)
     assert not isinstance(error.value, RefusedError)
 
 
 # --------------------------------------------------------------------------- libraries that fail
 
 
-class Failing(LibraryPeer):
+class Failing(Peer):
     """Fails when it prepares, or when it is first called."""
 
     name = "failing"
-    about = "fails"
 
     def __init__(self, when: str, error: BaseException) -> None:
         self._when, self._error = when, error
@@ -675,7 +671,7 @@ class Failing(LibraryPeer):
     def absent(self, device: torch.device | str) -> str | None:
         return None
 
-    def _prepare(self, asked: Asked, tensors: Tensors) -> Step:
+    def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
         if self._when == "prepare":
             raise self._error
 
@@ -690,14 +686,14 @@ def test_what_a_library_cannot_do_is_its_refusal(when: str) -> None:
     error = RuntimeError("no kernel image\nis available")
     said = r"^failing: cannot be prepared \(RuntimeError: no kernel image\)$"
     with pytest.raises(RefusedError, match=said) as refused:
-        Failing(when, error).prepare(**inputs())
+        Failing(when, error).prepare(inputs())
     assert refused.value.__cause__ is error
 
 
 def test_an_interrupt_is_not_a_refusal() -> None:
     for when in ("prepare", "call"):
         with pytest.raises(KeyboardInterrupt):
-            Failing(when, KeyboardInterrupt()).prepare(**inputs())
+            Failing(when, KeyboardInterrupt()).prepare(inputs())
 
 
 # --------------------------------------------------------------------------- memory and imports
@@ -705,7 +701,7 @@ def test_an_interrupt_is_not_a_refusal() -> None:
 
 def test_the_memory_that_is_announced_is_the_memory_that_is_taken() -> None:
     given = inputs((30, 40), 16)
-    case = asked(
+    case = STEP._replace(
         dtype="float32", batch=2, kv_heads=2, head_dim=32, value_dim=32,
         page_size=16, pages=7, max_pages=4, longest=40,
     )  # fmt: skip
@@ -733,13 +729,13 @@ def test_the_memory_that_is_announced_is_the_memory_that_is_taken() -> None:
 
     for name in ("sdpa", "gather_sdpa"):
         with Taken() as taken:
-            BY_NAME[name].prepare(**given)
+            BY_NAME[name].prepare(given)
         assert taken.bytes == BY_NAME[name].extra_bytes(case)
 
 
 def test_asking_for_the_peers_imports_no_library() -> None:
     code = (
-        "import sys; from kvledger.measure.peers import PEERS; "
+        "import sys; from kvledger.measure.library_peers import PEERS; "
         "print([p.absent('cpu') for p in PEERS if p.name != 'flex_paged'][1]); "
         "heavy = {'jax', 'flashinfer', 'cudnn', 'triton', 'numba', 'joblib'}; "
         "print(heavy & set(sys.modules))"

@@ -6,7 +6,7 @@ The interpreter is chosen in conftest.py, before Triton is imported.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,29 +16,20 @@ from hypothesis import strategies as st
 
 from kvledger.core.errors import LedgerError
 from kvledger.measure import triton_decode
-from kvledger.measure.decode_inputs import FP8, DecodeShape
-from kvledger.measure.reference import paged_decode_reference
+from kvledger.measure.decode_step import FP8, DecodeInputs, paged_decode_reference
+from kvledger.measure.sweeps import DecodeShape
 from kvledger.measure.triton_decode import (
     MOST_HEAD_DIM,
+    DecodePlan,
     Tiles,
     attend_constants,
     candidate_tiles,
     default_tiles,
-    paged_decode,
-    plan_decode,
 )
 
 #: ‖out − reference‖ / ‖reference of |V|‖ that rounding to each type explains.
 MOST_ERROR = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 PAGE_SIZES = (*range(1, 34), 64)
-
-
-class Step(NamedTuple):
-    q: torch.Tensor
-    k_pages: torch.Tensor
-    v_pages: torch.Tensor
-    page_table: torch.Tensor
-    lengths: torch.Tensor
 
 
 def make_step(
@@ -55,7 +46,7 @@ def make_step(
     foreign: int = 2,
     spare_entries: int = 1,
     seed: int = 0,
-) -> Step:
+) -> DecodeInputs:
     """Place each request's pages at random in a pool; all that no token holds is NaN."""
     generator = torch.Generator().manual_seed(seed)
     needed = [-(-length // page_size) for length in lengths]
@@ -76,25 +67,24 @@ def make_step(
     if latent:
         v = k[..., :width]
     q = torch.randn(len(lengths), q_heads, head_dim, generator=generator).to(dtype)
-    return Step(q, k, v, table, torch.tensor(lengths, dtype=torch.int32))
+    return DecodeInputs(q, k, v, table, torch.tensor(lengths, dtype=torch.int32))
 
 
-def check(step: Step, *, tiles: Tiles | None = None, scale: float | None = None) -> None:
+def check(step: DecodeInputs, tiles: Tiles | None = None) -> None:
     """Run the kernel into a poisoned output and compare it with the reference."""
-    plan = plan_decode(*step, scale, tiles=tiles)
+    plan = DecodePlan(step, tiles)
     plan.out.fill_(math.nan)
     out = plan()
     assert out is plan.out
     assert out.dtype == step.q.dtype
-    assert error_of(out, step, scale) <= MOST_ERROR[step.q.dtype]
+    assert error_of(out, step) <= MOST_ERROR[step.q.dtype]
 
 
-def error_of(out: torch.Tensor, step: Step, scale: float | None = None) -> float:
+def error_of(out: torch.Tensor, step: DecodeInputs) -> float:
     """How far off the output is, beside what is added up in it: sums of values may cancel."""
-    expected = paged_decode_reference(*step, scale)
     q, k, v = (tensor.float() for tensor in step[:3])
-    added = paged_decode_reference(q, k, v.abs(), step.page_table, step.lengths, scale)
-    error = float((out.double() - expected).norm() / added.norm())
+    added = paged_decode_reference(DecodeInputs(q, k, v.abs(), *step[3:]))
+    error = float((out.double() - paged_decode_reference(step)).norm() / added.norm())
     assert not math.isnan(error)
     return error
 
@@ -147,7 +137,7 @@ def test_a_latent_head_whose_values_are_its_keys(
         value_dim=value_dim,
         latent=True,
     )
-    constants = attend_constants(plan_decode(*step).shape, step.q.dtype, 16, 1)
+    constants = attend_constants(DecodePlan(step).shape, 16, 1)
     # Only a power of two can be the main part of the key, and then K is read once for both.
     assert constants["LATENT"] == (value_dim in (64, 512))
     check(step)
@@ -158,7 +148,7 @@ def test_a_latent_head_whose_values_are_its_keys(
 def test_stretches_join(split_tokens: int, page_size: int) -> None:
     """One stretch and many in one batch; 40 stretches take two steps of joining."""
     step = make_step([1, 16, 17, 641], page_size)
-    plan = plan_decode(*step, tiles=Tiles(16, 4, 3, split_tokens))
+    plan = DecodePlan(step, Tiles(16, 4, 3, split_tokens))
     assert plan.splits == -(-641 // split_tokens)
     check(step, tiles=plan.tiles)
 
@@ -176,15 +166,15 @@ def test_the_identity_table_is_the_contiguous_layout() -> None:
         pages[paged.page_table.long()].flatten(1, 2) for pages in (paged.k_pages, paged.v_pages)
     )
     table = torch.tensor([[0], [1]], dtype=torch.int32)
-    contiguous = Step(paged.q, k, v, table, paged.lengths)
+    contiguous = DecodeInputs(paged.q, k, v, table, paged.lengths)
     check(contiguous)
     # The same tiles in the same order: the same bits.
     tiles = Tiles(32, 4, 3, 64)
-    assert torch.equal(plan_decode(*contiguous, tiles=tiles)(), plan_decode(*paged, tiles=tiles)())
+    assert torch.equal(DecodePlan(contiguous, tiles)(), DecodePlan(paged, tiles)())
 
 
 def test_a_scale_is_used() -> None:
-    check(make_step([30], 8), scale=0.02)
+    check(make_step([30], 8)._replace(scale=0.02))
 
 
 def test_tensors_may_be_strided() -> None:
@@ -195,7 +185,7 @@ def test_tensors_may_be_strided() -> None:
     wide[:, : step.page_table.shape[1]] = step.page_table
     q = torch.zeros(2, 2 * step.q.shape[1], step.q.shape[2])
     q[:, ::2] = step.q
-    strided = Step(
+    strided = DecodeInputs(
         q[:, ::2], both[:, 0], both[:, 1], wide[:, : step.page_table.shape[1]], step.lengths
     )
     assert not strided.k_pages.is_contiguous()
@@ -209,7 +199,7 @@ def test_large_scores_do_not_overflow() -> None:
 
 def test_a_plan_reads_its_tensors_anew() -> None:
     step = make_step([40, 3], 8)
-    plan = plan_decode(*step)
+    plan = DecodePlan(step)
     first = plan().clone()
     step.q.copy_(torch.randn_like(step.q))
     assert error_of(plan(), step) <= MOST_ERROR[torch.float32]
@@ -217,7 +207,7 @@ def test_a_plan_reads_its_tensors_anew() -> None:
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> tuple[Step, Tiles]:
+def steps(draw: st.DrawFn) -> tuple[DecodeInputs, Tiles]:
     lengths = draw(st.lists(st.integers(1, 90), min_size=1, max_size=4))
     kv_heads = draw(st.integers(1, 3))
     tokens = draw(st.sampled_from([16, 32, 64]))
@@ -239,7 +229,7 @@ def steps(draw: st.DrawFn) -> tuple[Step, Tiles]:
 
 @settings(max_examples=60, deadline=None)
 @given(steps())
-def test_random_cases(case: tuple[Step, Tiles]) -> None:
+def test_random_cases(case: tuple[DecodeInputs, Tiles]) -> None:
     step, tiles = case
     check(step, tiles=tiles)
 
@@ -254,7 +244,7 @@ def test_random_cases(case: tuple[Step, Tiles]) -> None:
     group=st.integers(1, 130),
     head_dim=st.integers(1, MOST_HEAD_DIM),
     page_size=st.integers(1, 300),
-    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+    dtype=st.sampled_from(["float16", "bfloat16", "float32"]),
 )
 def test_what_is_compiled_covers_the_shape(
     batch: int,
@@ -263,23 +253,12 @@ def test_what_is_compiled_covers_the_shape(
     group: int,
     head_dim: int,
     page_size: int,
-    dtype: torch.dtype,
+    dtype: str,
 ) -> None:
-    shape = DecodeShape(
-        batch,
-        kv_heads * group,
-        kv_heads,
-        head_dim,
-        head_dim,
-        page_size,
-        1,
-        1,
-        longest,
-        batch * longest,
-        False,
-    )
-    tiles = default_tiles(shape, dtype)
-    constants = attend_constants(shape, dtype, tiles.tokens, 1)
+    sizes = (kv_heads * group, kv_heads, head_dim, head_dim, page_size, 1, 1)
+    shape = DecodeShape(dtype, batch, *sizes, longest, batch * longest, False)
+    tiles = default_tiles(shape, getattr(torch, dtype).itemsize)
+    constants = attend_constants(shape, tiles.tokens, 1)
     assert constants["ROWS"] * constants["ROW_BLOCKS"] >= group
     assert constants["K_MAIN"] + constants["K_REST"] >= head_dim
     assert constants["V_BLOCK"] >= head_dim
@@ -296,8 +275,8 @@ def test_work_is_cut_into_stretches_of_nearly_the_same_length(batch: int, longes
     """A unit of the interpreter's small device has several programs; no stretch is a crumb."""
     pages = torch.zeros(1, longest, 2, 1)
     ones = torch.ones(batch, dtype=torch.int32)
-    step = Step(torch.zeros(batch, 2, 1), pages, pages, 0 * ones[:, None], longest * ones)
-    plan = plan_decode(*step)
+    step = DecodeInputs(torch.zeros(batch, 2, 1), pages, pages, 0 * ones[:, None], longest * ones)
+    plan = DecodePlan(step)
     least = longest - (plan.splits - 1) * -(-longest // plan.splits)
     assert plan.splits == 1 or least >= 256
     # Eight programs for each of eight units, or as many as stretches of 512 tokens give.
@@ -339,9 +318,9 @@ def test_every_candidate_computes_the_same() -> None:
 # --------------------------------------------------------------------------- what is refused
 
 
-def refusal(step: Step, **options: Any) -> str:
+def refusal(step: DecodeInputs, tiles: Tiles | None = None) -> str:
     with pytest.raises(LedgerError) as error:
-        plan_decode(*step, **options)
+        DecodePlan(step, tiles)
     return str(error.value)
 
 
@@ -364,7 +343,7 @@ def test_what_the_kernel_cannot_do_is_an_error_before_any_launch(
 def test_a_batch_that_cannot_be_launched_is_refused() -> None:
     page = torch.zeros(1, 1, 1, 1)
     ones = torch.ones(65536, dtype=torch.int32)
-    step = Step(torch.zeros(65536, 1, 1), page, page, torch.zeros_like(ones)[:, None], ones)
+    step = DecodeInputs(torch.zeros(65536, 1, 1), page, page, torch.zeros_like(ones)[:, None], ones)
     assert refusal(step).startswith("batch is 65536; accepted by the Triton kernel: at most 65535")
 
 
@@ -378,10 +357,10 @@ def test_a_batch_that_cannot_be_launched_is_refused() -> None:
     ],
 )
 def test_tiles_that_do_not_fit_are_refused(tiles: Tiles, message: str) -> None:
-    assert refusal(make_step([4], 8), tiles=tiles).startswith(message)
+    assert refusal(make_step([4], 8), tiles).startswith(message)
 
 
 def test_a_device_that_triton_cannot_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_decode, "InterpretedFunction", type(None))
     with pytest.raises(LedgerError, match=r"q is on cpu; accepted by the Triton kernel: a GPU"):
-        paged_decode(*make_step([4], 8))
+        DecodePlan(make_step([4], 8))

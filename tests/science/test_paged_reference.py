@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from kvledger.core.errors import LedgerError
-from kvledger.measure.decode_inputs import check_decode
-from kvledger.measure.reference import paged_decode_reference
+from kvledger.measure.decode_step import DecodeInputs, check_decode, paged_decode_reference
 
 
 def step(**changes: Any) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def step(**changes: Any) -> dict[str, Any]:
 
 def test_it_is_the_sum_that_the_definition_says() -> None:
     tensors = step(scale=0.3)
-    out = paged_decode_reference(**tensors)
+    out = paged_decode_reference(DecodeInputs(**tensors))
     for request, length in enumerate([20, 16]):
         for head in range(4):
             query = tensors["q"][request, head].tolist()
@@ -51,7 +50,7 @@ def test_it_is_the_sum_that_the_definition_says() -> None:
 def test_it_agrees_with_torch_on_contiguous_tokens() -> None:
     tensors = step(lengths=torch.tensor([32, 32], dtype=torch.int32))
     tensors["page_table"] = torch.tensor([[0, 1], [2, 1]], dtype=torch.int32)
-    out = paged_decode_reference(**tensors)
+    out = paged_decode_reference(DecodeInputs(**tensors))
     for request in range(2):
         k, v = (
             tensors[name][tensors["page_table"][request].long()].flatten(0, 1).double()
@@ -68,35 +67,39 @@ def test_it_agrees_with_torch_on_contiguous_tokens() -> None:
 
 def test_slots_that_no_token_holds_are_not_read() -> None:
     tensors = step()
-    expected = paged_decode_reference(**tensors)
+    expected = paged_decode_reference(DecodeInputs(**tensors))
     for name in ("k_pages", "v_pages"):
         tensors[name][0, 4:] = math.nan  # page 0 holds the last four tokens of request 0
-    torch.testing.assert_close(paged_decode_reference(**tensors), expected)
+    torch.testing.assert_close(paged_decode_reference(DecodeInputs(**tensors)), expected)
 
 
 def test_it_answers_in_the_type_that_is_asked_for() -> None:
-    assert paged_decode_reference(**step()).dtype == torch.float64
-    assert paged_decode_reference(**step(), dtype=torch.float32).dtype == torch.float32
+    assert paged_decode_reference(DecodeInputs(**step())).dtype == torch.float64
+    assert (
+        paged_decode_reference(DecodeInputs(**step()), dtype=torch.float32).dtype == torch.float32
+    )
 
 
 def test_v_may_be_a_view_of_k() -> None:
     pages = torch.randn(3, 16, 1, 12)
     tensors = step(q=torch.randn(2, 4, 12), k_pages=pages, v_pages=pages[..., :8])
-    assert check_decode(**tensors).latent
-    assert not check_decode(**tensors | {"v_pages": pages[..., :8].contiguous()}).latent
-    assert paged_decode_reference(**tensors).shape == (2, 4, 8)
+    assert check_decode(DecodeInputs(**tensors)).latent
+    tensors_apart = tensors | {"v_pages": pages[..., :8].contiguous()}
+    assert not check_decode(DecodeInputs(**tensors_apart)).latent
+    assert paged_decode_reference(DecodeInputs(**tensors)).shape == (2, 4, 8)
 
 
 def test_the_sizes_are_named() -> None:
-    shape = check_decode(**step())
+    shape = check_decode(DecodeInputs(**step()))
     assert shape._asdict() == {
+        "dtype": "float32",
         "batch": 2,
         "q_heads": 4,
         "kv_heads": 2,
         "head_dim": 8,
         "value_dim": 8,
         "page_size": 16,
-        "num_pages": 3,
+        "pages": 3,
         "max_pages": 2,
         "longest": 20,
         "tokens": 36,
@@ -139,13 +142,13 @@ def test_what_does_not_go_together_is_one_clear_error(
     changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(LedgerError) as error:
-        paged_decode_reference(**step(**changes))
+        paged_decode_reference(DecodeInputs(**step(**changes)))
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
 
 
 def test_entries_that_no_token_needs_may_hold_anything() -> None:
     tensors = step()
-    expected = paged_decode_reference(**tensors)
+    expected = paged_decode_reference(DecodeInputs(**tensors))
     tensors["page_table"][1, 1] = 2**31 - 1
-    assert torch.equal(paged_decode_reference(**tensors), expected)
+    assert torch.equal(paged_decode_reference(DecodeInputs(**tensors)), expected)

@@ -15,7 +15,7 @@ from kvledger.core.errors import LedgerError
 def measure(context: typer.Context) -> str:
     """Measure on this machine what reading through a page table costs, and write a record."""
     # The one command that imports torch.
-    from kvledger.measure.measuring import add_arguments, run_command
+    from kvledger.measure.__main__ import add_arguments, run_command
 
     parser = _Parser(
         prog="kvledger measure",

@@ -1,18 +1,28 @@
-"""The machine that measures: what it is, what memory is free, and which software it runs."""
+"""The machine that measures: what it is, what memory is free, and how long its calls take.
+
+Calls are timed side by side: in rounds, each of them once a round, in a new order each time. A
+machine drifts: clocks change, neighbours come and go. What is compared is therefore timed in the
+same round, and compared within it.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
 import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from kvledger.core.errors import LedgerError
 from kvledger.measure.record import Device, Source
+from proofbook.files import files_digest
 
 if TYPE_CHECKING:
     import torch
@@ -30,25 +40,19 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 #: Packages whose versions a record keeps, where they are installed.
 _PACKAGES = (
-    "torch",
-    "triton",
-    "numpy",
-    "pandas",
-    "flashinfer-python",
-    "nvidia-cudnn-frontend",
-    "jax",
-    "jaxlib",
+    *("torch", "triton", "numpy", "pandas"),
+    *("flashinfer-python", "nvidia-cudnn-frontend", "jax", "jaxlib"),
 )
+#: Time of one repetition: above what an event, a clock or a launch disturbs.
+_REPETITION_S = {"cuda": 0.01, "cpu": 0.005}
+_MOST_CALLS = 200
+#: A queue of launches is filled while the GPU waits. Cycles, at the clock of the fastest.
+_WAIT_CYCLES_PER_S = 2e9
+_LONGEST_WAIT_S = 0.05
 
 
 class DoesNotFitError(LedgerError):
-    """A case that this device has no room or no time for: another one may still be measured.
-
-    Attributes
-    ----------
-    reason : str
-        Why, without what would be accepted.
-    """
+    """A case that this device has no room or no time for: another one may still be measured."""
 
     @property
     def reason(self) -> str:
@@ -73,33 +77,18 @@ def pick_device(name: str | None) -> torch.device:
         raise LedgerError(f"a device is {name!r}; accepted: cpu, cuda")
     if name == "cuda" and not there:
         raise LedgerError("device cuda: torch finds no GPU; accepted: cpu")
-    return (
-        torch.device("cuda", torch.cuda.current_device())
-        if there and name != "cpu"
-        else (torch.device("cpu"))
-    )
+    use_gpu = there and name != "cpu"
+    return torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
 
 
 def describe(device: torch.device) -> Device:
-    """Say what a device is.
-
-    Examples
-    --------
-    >>> import torch
-    >>> describe(torch.device("cpu")).units >= 1
-    True
-    """
+    """Say what a device is."""
     if device.type == "cpu":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        return Device(
-            kind="cpu",
-            name=f"{_cpu_name()}, {cores} {'core' if cores == 1 else 'cores'}",
-            units=cores or 1,
-            memory_bytes=_meminfo("MemTotal"),
-            last_level_cache_bytes=cpu_cache_bytes(),
-            driver=None,
-            capability=None,
-        )
+        cores = cores or 1
+        name = f"{_cpu_name()}, {cores} {'core' if cores == 1 else 'cores'}"
+        memory = _meminfo("MemTotal")
+        return Device("cpu", name, cores, memory, cpu_cache_bytes(), driver=None, capability=None)
     import torch
 
     it = torch.cuda.get_device_properties(device)
@@ -126,13 +115,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def check_memory(needed: int, device: torch.device, what: str) -> None:
-    """Refuse work that does not fit, before anything is taken.
-
-    Raises
-    ------
-    DoesNotFitError
-        Says what is needed and what is free.
-    """
+    """Refuse work that does not fit, before anything is taken: a DoesNotFitError."""
     free = free_bytes(device)
     if needed > free:
         raise DoesNotFitError(
@@ -142,15 +125,10 @@ def check_memory(needed: int, device: torch.device, what: str) -> None:
 
 
 def cpu_cache_bytes(folder: Path = _CACHES) -> int:
-    """Return the size of the largest cache that the first core shows.
+    """Return the size of the largest cache that the first core shows; LedgerError if none.
 
     A virtual machine may show the cache of the whole processor, of which it has a part: the
     larger figure asks for the larger working set.
-
-    Raises
-    ------
-    LedgerError
-        If the system does not say.
     """
     sizes: list[int] = []
     for path in sorted(folder.glob("index*/size")):
@@ -178,30 +156,21 @@ def software() -> dict[str, str | None]:
 
 
 def source() -> Source:
-    """Return the commit, and a digest of this wing's modules, each with its name.
-
-    Examples
-    --------
-    >>> len(source().digest)
-    64
-    """
-    wing = Path(__file__).resolve().parent
-    digest = hashlib.sha256()
-    for path in sorted(wing.rglob("*.py")):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(wing).as_posix()}\0{content}\n".encode())
-    changes = _git(wing, "status", "--porcelain", "--", ".")
+    """Return the commit, and a digest of this room's modules, each with its name."""
+    room = Path(__file__).resolve().parent
+    changes = _said(["git", "status", "--porcelain", "--", "."], room)
     return Source(
-        commit=_git(wing, "rev-parse", "HEAD") or None,
-        digest=digest.hexdigest(),
+        commit=_said(["git", "rev-parse", "HEAD"], room) or None,
+        digest=files_digest(room.rglob("*.py"), room),
         dirty=None if changes is None else bool(changes),
     )
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _said(command: list[str], folder: Path | None = None) -> str | None:
+    """Return what a program prints, or None where it is missing or fails."""
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20
+            command, cwd=folder, capture_output=True, text=True, check=True, timeout=20
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -249,9 +218,159 @@ def _driver() -> str | None:
         found = None
     if found:
         return found[1]
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.split("\n")[0].strip() or None
+    said = _said(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    return said.split("\n")[0] if said else None
+
+
+# --------------------------------------------------------------------------- how long calls take
+
+
+@dataclass
+class Timed:
+    """A call, and its seconds: one entry a round.
+
+    ``timed_by`` is "events" (the device's own clock) or "host" (the call returns when its work is
+    done). ``calls`` are made in one repetition.
+    """
+
+    name: str
+    call: Callable[[], Any]
+    timed_by: str
+    calls: int = 1
+    pilot_s: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def repetition_s(self) -> float:
+        """Expected time of one repetition."""
+        return self.pilot_s * self.calls
+
+
+class Stopwatch:
+    """Seconds a call on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def pilot(self, timed: Timed) -> None:
+        """Find out how long a call takes, and how many make a repetition."""
+        timed.calls = 1
+        self.seconds(timed)
+        timed.pilot_s = self.seconds(timed)
+        wanted = _REPETITION_S[self.device.type] / max(timed.pilot_s, 1e-9)
+        timed.calls = int(min(max(np.ceil(wanted), 1), _MOST_CALLS))
+
+    def seconds(self, timed: Timed) -> float:
+        """Return the seconds of one call, out of ``timed.calls`` made one after another."""
+        if timed.timed_by == "events":
+            return self._by_events(timed.call, timed.calls)
+        return self._by_host(timed.call, timed.calls) / timed.calls
+
+    def wait(self) -> None:
+        """Wait until the device has nothing left to do."""
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+
+    def _by_host(self, call: Callable[[], Any], calls: int) -> float:
+        self.wait()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        self.wait()
+        return time.perf_counter() - start
+
+    def _by_events(self, call: Callable[[], Any], calls: int) -> float:
+        """Time calls by the device's clock, all of them queued before the first one starts.
+
+        Otherwise a short kernel would wait for the host to launch the next one, and the wait would
+        be timed.
+        """
+        import torch
+
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        wait_s = min(_LONGEST_WAIT_S, 1.5 * self._launch_s(call) * calls)
+        torch.cuda._sleep(int(wait_s * _WAIT_CYCLES_PER_S))  # type: ignore[no-untyped-call]
+        first.record()
+        for _ in range(calls):
+            call()
+        last.record()
+        last.synchronize()
+        return float(first.elapsed_time(last)) / 1000 / calls
+
+    def _launch_s(self, call: Callable[[], Any]) -> float:
+        """Seconds that the host takes to launch one call. Warms the call up too."""
+        self.wait()
+        start = time.perf_counter()
+        call()
+        taken = time.perf_counter() - start
+        self.wait()
+        return taken
+
+
+def run_rounds(
+    timed: Sequence[Timed],
+    stopwatch: Stopwatch,
+    *,
+    repetitions: int,
+    least: int,
+    deadline: float,
+    rng: np.random.Generator,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Timed]:
+    """Time calls in rounds until there are enough, or the time is up.
+
+    Parameters
+    ----------
+    timed : sequence of Timed
+        The most important first, each with its pilot done.
+    stopwatch : Stopwatch
+    repetitions, least : int
+        Rounds wanted, and fewest. Where even these do not fit, the last of `timed` are left out.
+    deadline : float
+        Seconds of :func:`time.monotonic` by when the last round should have ended.
+    rng : Generator
+        Draws the order of each round.
+    say : callable
+        Told how far it is.
+
+    Returns
+    -------
+    list of Timed
+        Those that were timed, in the given order, all in the same rounds.
+
+    Raises
+    ------
+    DoesNotFitError
+        If there is not even time for the first.
+    """
+    kept = list(timed)
+    while kept and time.monotonic() + least * sum(each.repetition_s for each in kept) > deadline:
+        kept.pop()
+    if not kept:
+        raise DoesNotFitError(
+            f"{least} repetitions of {timed[0].name} do not fit into the time; "
+            "accepted: a longer --time-limit"
+        )
+    slowest = 0.0
+    for done in range(repetitions):
+        start = time.monotonic()
+        if done >= least and start + slowest > deadline:
+            break
+        for index in rng.permutation(len(kept)):
+            kept[index].seconds.append(float(f"{stopwatch.seconds(kept[index]):.7g}"))
+        slowest = max(slowest, time.monotonic() - start)
+        say(f"round {done + 1} of {repetitions}, {slowest:.1f} s each")
+    return kept
+
+
+def copy_call(n_bytes: int, device: torch.device) -> tuple[Callable[[], Any], int]:
+    """Return a call that copies so many bytes, and the bytes that it reads and writes."""
+    import torch
+
+    elements = n_bytes // 4
+    # Random bits: a memory that is full of zeros may be read faster.
+    origin = torch.empty(elements, dtype=torch.int32, device=device).random_()
+    target = torch.zeros_like(origin)
+    return lambda: target.copy_(origin), 2 * elements * 4

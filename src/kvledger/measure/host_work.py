@@ -12,6 +12,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +28,6 @@ def build_page_table(page_ids: Sequence[list[int]]) -> npt.NDArray[np.int32]:
 
     So did early engines in every step, and so do small ones: the lists are padded to the longest
     and turned into one array.
-
-    Examples
-    --------
-    >>> build_page_table([[3, 1], [2]]).tolist()
-    [[3, 1], [2, -1]]
     """
     longest = max(map(len, page_ids))
     padded = [ids + [_PADDING] * (longest - len(ids)) for ids in page_ids]
@@ -47,16 +43,15 @@ class Running(NamedTuple):
     table: npt.NDArray[np.int32]
     in_table: npt.NDArray[np.int32]
 
+    def copied(self) -> Running:
+        """Return a state that may change while this one stays."""
+        page_ids = [list(ids) for ids in self.page_ids]
+        table, in_table = self.table.copy(), self.in_table.copy()
+        return Running(list(self.held_tokens), page_ids, self.free.copy(), table, in_table)
+
 
 def running(lengths: Sequence[int], page_size: int, steps: int, seed: int = 0) -> Running:
-    """Lay out requests in random pages, with pages and table entries free for so many steps.
-
-    Examples
-    --------
-    >>> state = running([5, 9], page_size=4, steps=4)
-    >>> [len(ids) for ids in state.page_ids], len(state.free)
-    ([2, 3], 2)
-    """
+    """Lay out requests in random pages, with pages and table entries free for so many steps."""
     counts = [-(-length // page_size) for length in lengths]
     last = [-(-(length + steps) // page_size) for length in lengths]
     ids = deque(np.random.default_rng(seed).permutation(sum(last)).tolist())
@@ -70,16 +65,7 @@ def running(lengths: Sequence[int], page_size: int, steps: int, seed: int = 0) -
 def allocate_pages(state: Running, page_size: int, steps: int) -> int:
     """Give every request one token a step, and a page off the free list where its last is full.
 
-    Returns
-    -------
-    int
-        Pages given out.
-
-    Examples
-    --------
-    >>> state = running([5, 8], page_size=4, steps=4)
-    >>> allocate_pages(state, page_size=4, steps=4), state.held_tokens
-    (2, [9, 12])
+    Returns the pages given out.
     """
     held, page_ids, free = state.held_tokens, state.page_ids, state.free
     before = len(free)
@@ -94,16 +80,7 @@ def allocate_pages(state: Running, page_size: int, steps: int) -> int:
 def extend_page_table(state: Running, page_size: int, steps: int) -> int:
     """Keep one table, and write each new page into it when it is given out, as vLLM does now.
 
-    Returns
-    -------
-    int
-        Entries written.
-
-    Examples
-    --------
-    >>> state = running([5, 8], page_size=4, steps=4)
-    >>> extend_page_table(state, page_size=4, steps=4), int((state.table >= 0).sum())
-    (2, 6)
+    Returns the entries written.
     """
     held, free, table, in_table = state.held_tokens, state.free, state.table, state.in_table
     before = len(free)
@@ -121,11 +98,6 @@ def hash_pages(token_ids: Sequence[int], page_size: int) -> list[bytes]:
     """Chain SHA-256 keys over complete pages, each over its parent's key and its token ids.
 
     The ids are pickled, which is vLLM's default.
-
-    Examples
-    --------
-    >>> [len(key) for key in hash_pages([7, 8, 9, 5, 6], page_size=2)]
-    [32, 32]
     """
     keys, key = [], bytes(32)
     for first in range(0, len(token_ids) - page_size + 1, page_size):
@@ -136,13 +108,7 @@ def hash_pages(token_ids: Sequence[int], page_size: int) -> list[bytes]:
 
 
 def hash_pages_packed(token_ids: Sequence[int], page_size: int) -> list[bytes]:
-    """Chain keys as :func:`hash_pages` does, with four bytes an id and nothing else in between.
-
-    Examples
-    --------
-    >>> [len(key) for key in hash_pages_packed([7, 8, 9, 5, 6], page_size=2)]
-    [32, 32]
-    """
+    """Chain keys as :func:`hash_pages` does, with four bytes an id and nothing else in between."""
     keys, key = [], bytes(32)
     for first in range(0, len(token_ids) - page_size + 1, page_size):
         page = array("i", token_ids[first : first + page_size])
@@ -155,11 +121,12 @@ def hash_pages_packed(token_ids: Sequence[int], page_size: int) -> list[bytes]:
 
 
 class _Job(NamedTuple):
+    """Work to time: ``prepare`` lays out what a repetition changes, and returns the call."""
+
     what: str
     page_size: int
     requests: int
     tokens: int
-    unit: str
     prepare: Callable[[], Callable[[], int]]
 
 
@@ -193,17 +160,10 @@ def measure_host(
     seed : int
     say : callable
         Told how far it is.
-
-    Returns
-    -------
-    list of HostTiming
     """
-    jobs = [
-        job
-        for size in page_sizes
-        for job in _jobs(size, lengths, steps=steps, prompt_tokens=prompt_tokens, seed=seed)
-    ]
     rng = np.random.default_rng(seed)
+    token_ids = rng.integers(0, 128_256, prompt_tokens).tolist()
+    jobs = [job for size in page_sizes for job in _jobs(size, lengths, token_ids, steps, seed)]
     seconds: list[list[float]] = [[] for _ in jobs]
     units = [0] * len(jobs)
     was_enabled = gc.isenabled()
@@ -223,48 +183,35 @@ def measure_host(
     finally:
         (gc.enable if was_enabled else gc.disable)()
     return [
-        HostTiming(job.what, job.page_size, job.requests, job.tokens, count, job.unit, tuple(taken))
+        HostTiming(*job[:4], units=count, unit="pages", seconds=tuple(taken))
         for job, count, taken in zip(jobs, units, seconds, strict=True)
     ]
 
 
 def _jobs(
-    page_size: int, lengths: Sequence[int], *, steps: int, prompt_tokens: int, seed: int
+    page_size: int, lengths: Sequence[int], token_ids: list[int], steps: int, seed: int
 ) -> list[_Job]:
-    requests, grown = len(lengths), len(lengths) * steps
-    token_ids = np.random.default_rng(seed).integers(0, 128_256, prompt_tokens).tolist()
     # Laid out once: the jobs that change it start from a copy.
     state = running(lengths, page_size, steps, seed)
 
-    def fresh() -> Running:
-        page_ids = [list(ids) for ids in state.page_ids]
-        table, in_table = state.table.copy(), state.in_table.copy()
-        return Running(list(state.held_tokens), page_ids, state.free.copy(), table, in_table)
+    pages = sum(map(len, state.page_ids))
 
-    def build() -> int:
+    def built() -> int:
         build_page_table(state.page_ids)
         return pages
 
-    def extend() -> Callable[[], int]:
-        now = fresh()
-        return lambda: extend_page_table(now, page_size, steps)
+    def on_copy(work: Callable[[Running, int, int], int]) -> Callable[[], Callable[[], int]]:
+        return lambda: partial(work, state.copied(), page_size, steps)
 
-    def allocate() -> Callable[[], int]:
-        now = fresh()
-        return lambda: allocate_pages(now, page_size, steps)
+    def hashed(work: Callable[[Sequence[int], int], list[bytes]]) -> Callable[[], int]:
+        return lambda: len(work(token_ids, page_size))
 
-    pages = sum(map(len, state.page_ids))
-    held = sum(lengths)
+    requests, prompt = len(lengths), len(token_ids)
+    grown = requests * steps
     return [
-        _Job("build_page_table", page_size, requests, held, "pages", lambda: build),
-        _Job("extend_page_table", page_size, requests, grown, "pages", extend),
-        _Job("allocate_pages", page_size, requests, grown, "pages", allocate),
-        _Job(
-            "hash_pages", page_size, 1, prompt_tokens, "pages",
-            lambda: lambda: len(hash_pages(token_ids, page_size)),
-        ),
-        _Job(
-            "hash_pages_packed", page_size, 1, prompt_tokens, "pages",
-            lambda: lambda: len(hash_pages_packed(token_ids, page_size)),
-        ),
-    ]  # fmt: skip
+        _Job("build_page_table", page_size, requests, sum(lengths), lambda: built),
+        _Job("extend_page_table", page_size, requests, grown, on_copy(extend_page_table)),
+        _Job("allocate_pages", page_size, requests, grown, on_copy(allocate_pages)),
+        _Job("hash_pages", page_size, 1, prompt, lambda: hashed(hash_pages)),
+        _Job("hash_pages_packed", page_size, 1, prompt, lambda: hashed(hash_pages_packed)),
+    ]

@@ -1,0 +1,188 @@
+"""Measure what attention through a page table costs here, and write a record.
+
+    python -m kvledger.measure [--quick] [--device cpu|cuda] [--out FILE]
+
+What there is no time, memory or package for is written down with its reason. A run that is
+interrupted, or finds a peer wrong, leaves no record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kvledger.core import data_folder
+from kvledger.core.errors import InputError, LedgerError
+from kvledger.measure.machine import describe, pick_device
+from kvledger.measure.record import (
+    FOLDER_VARIABLE,
+    Record,
+    check_is_new,
+    record_text,
+    records_folder,
+    write_record,
+)
+from kvledger.measure.sweeps import PAGE_SIZES, check_page_sizes
+from proofbook.files import check_folder
+
+_ALL_PAGE_SIZES = ",".join(map(str, PAGE_SIZES))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to a parser."""
+    add = parser.add_argument
+    add("--quick", action="store_true", help="half a minute, to try the command")
+    add("--device", metavar="cpu|cuda", help="default: the GPU if there is one")
+    add("--out", metavar="FILE.json", help="default: data/measurements/DATE-DEVICE.json")
+    add("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
+    add(
+        "--page-sizes",
+        default=_ALL_PAGE_SIZES,
+        metavar="P,P,…",
+        help="page sizes in slots, powers of 2 up to 256 (default: %(default)s)",
+    )
+    add("--peers", metavar="NAME,NAME,…", help="only these (default: all that can be used)")
+    add(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="seconds for all of it (default: by device; what does not fit is left out)",
+    )
+    add("--json", action="store_true", help="print the record itself instead of a table")
+
+
+def run_command(arguments: argparse.Namespace) -> list[str]:
+    """Measure, write the record, and return lines that say what was found.
+
+    Raises
+    ------
+    InputError
+        For bad arguments before anything is measured; for what
+        :func:`~kvledger.measure.measurement.take_record` refuses; or if the run is interrupted.
+        There is no record then.
+    """
+    started = time.monotonic()
+    page_sizes, seed, limit_s = (
+        _page_sizes(arguments.page_sizes),
+        arguments.seed,
+        arguments.time_limit,
+    )
+    if seed < 0:
+        raise LedgerError(f"a seed is {seed}; accepted: a whole number from 0")
+    if limit_s is not None and not 0 < limit_s < float("inf"):
+        raise LedgerError(f"a time limit is {limit_s} s; accepted: a number above 0")
+    path = Path(arguments.out) if arguments.out else _default_path(arguments)
+    check_is_new(path)
+    folders = [each for each in (path.parent, *path.parent.parents) if each.is_dir()]
+    check_folder(path.parent if arguments.out else folders[0])
+    pick_device(arguments.device)  # says that there is no torch, where there is none
+    from kvledger.measure.measurement import Settings, take_record
+
+    settings = Settings(
+        device=arguments.device,
+        quick=arguments.quick,
+        seed=seed,
+        page_sizes=page_sizes,
+        time_limit_s=limit_s,
+        peers=None if arguments.peers is None else tuple(arguments.peers.split(",")),
+    )
+    try:
+        record = take_record(
+            settings, command=_command(arguments), started=started, say=_speaker(started)
+        )
+        if arguments.out is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_record(record, path)
+    except KeyboardInterrupt:
+        seconds = time.monotonic() - started
+        raise LedgerError(f"interrupted after {seconds:.0f} s; no record was written") from None
+    if arguments.json:
+        return [record_text(record).rstrip("\n")]
+    return [f"wrote {path}", *summary(record)]
+
+
+def summary(record: Record) -> Iterable[str]:
+    """Say in a few lines what a record holds: its main case, peer by peer."""
+    case, frame = record.main_case, record.frame()
+    yield (
+        f"{record.label}: {len(record.cases)} cases, {len(record.timings)} timings, "
+        f"{len(record.absent)} left out, {record.elapsed_s:.0f} s"
+    )
+    yield (
+        f"copy {record.copy_bytes_per_s / 1e9:,.1f} GB/s; {case.id}, {case.dtype}, "
+        f"{case.kv_bytes / 2**30:.2f} GiB; microseconds (share of the copy's bandwidth):"
+    )
+    rows = frame[frame.case == case.id]
+    peers = list(dict.fromkeys(rows.peer))
+    yield "  ".join([f"{'layout':12}{'page size':>9}", *(f"{peer:>18}" for peer in peers)])
+    for (layout, size), part in rows.groupby(["layout", "page_size"], sort=True):
+        numbers = zip(part.peer, part.seconds, part.share, strict=True)
+        cells = {peer: f"{s * 1e6:,.0f} ({share:.2f})" for peer, s, share in numbers}
+        texts = [f"{cells.get(peer, '-'):>18}" for peer in peers]
+        yield "  ".join([f"{layout:12}{size:>9}", *texts])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 0, or 2 where there is no record."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kvledger.measure", description=__doc__.split("\n")[0]
+    )
+    add_arguments(parser)
+    try:
+        lines = run_command(parser.parse_args(argv))
+    except InputError as error:
+        print(f"measure: {'; '.join(str(error).splitlines())}", file=sys.stderr)
+        return 2
+    print("\n".join(lines))
+    return 0
+
+
+def _page_sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(item) for item in text.split(","))
+    except ValueError:
+        raise LedgerError(f"page sizes are {text!r}; accepted: whole numbers, as in 1,16") from None
+    return check_page_sizes(sizes)
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """Return the command as it would be typed again, without where its record went."""
+    words = ["python", "-m", "kvledger.measure"]
+    words += ["--quick"] if arguments.quick else []
+    for name in ("device", "seed", "page_sizes", "peers", "time_limit"):
+        value = getattr(arguments, name)
+        if value not in (None, 0, _ALL_PAGE_SIZES):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def _default_path(arguments: argparse.Namespace) -> Path:
+    about = describe(pick_device(arguments.device))
+    slug = re.sub("[^a-z0-9]+", "-", about.name.lower()).strip("-")
+    end = "-quick" if arguments.quick else ""
+    name = f"{datetime.now(UTC):%Y-%m-%d}-{slug}{end}.json"
+    if os.environ.get(FOLDER_VARIABLE) or (data_folder().parent / "_toc.yml").is_file():
+        return records_folder() / name
+    return Path(name)  # an installed package keeps no records in itself
+
+
+def _speaker(started: float) -> Callable[[str], None]:
+    """Return what tells a person at a terminal how far the run is."""
+    if not sys.stderr.isatty():
+        return lambda text: None
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:5.0f} s  {text}", file=sys.stderr, flush=True)
+
+    return say
+
+
+if __name__ == "__main__":
+    sys.exit(main())
