@@ -65,7 +65,7 @@ SLOTS = [
         "code",
         "figure",
         "fig, ax = style.canvas(2.6)\n"
-        'ax.plot(frame["page size"], frame["allocated slots"], color=palette.PART["used"].colour)\n'
+        'ax.plot(frame["page size"], frame["allocated slots"], color=style.INK["light"].ink)\n'
         'ax.set_title("Larger pages hold more slots")\n'
         'figure("fig-fixture", fig, data=frame, alt="A line rises from one to eight slots a page: '
         'allocated slots grow with the page size.")',

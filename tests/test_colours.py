@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kvledger.chapters import palette
-from kvledger.core.errors import LedgerError
 from proofbook import style
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -128,24 +127,3 @@ def test_the_explorer_has_the_same_colours() -> None:
 )
 def test_pages_wear_no_colour_of_a_part(path: Path) -> None:
     assert not hexes(path.read_text(encoding="utf-8")) & set(COLOURS.values())
-
-
-# ---------------------------------------------------------------- the palette itself
-
-
-def test_ink_colours_mean_nothing_else() -> None:
-    inks = {c.lower() for mode in style.INK.values() for c in mode}
-    parts = {p.colour.lower() for p in palette.PART.values()} - {"none"}
-    assert len(inks) == 6
-    assert not inks & (parts | {style.ON_COLOUR})
-    assert len(parts) == len(palette.PART) - 1
-    assert {t.colour for t in palette.TRACE.values()} <= set(style.INK["light"])
-    assert len({t.marker for t in palette.TRACE.values()}) == len(palette.TRACE) == 7
-    assert len({(t.colour, str(t.linestyle)) for t in palette.TRACE.values()}) == 7
-
-
-def test_the_palette_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(LedgerError, match="part: 'slack'"):
-        palette.part_style("slack")
-    with pytest.raises(LedgerError, match="trace: 'azure'"):
-        palette.line_style("azure")

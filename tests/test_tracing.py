@@ -22,13 +22,11 @@ from hypothesis import strategies as st
 
 import kvledger as kv
 from kvledger.cli import main
-from kvledger.core.errors import LedgerError
-from proofbook.build.remaking import remake
-from proofbook.build.source_differences import differing_cells
-from proofbook.build.tracing import agree, data_changes, trace
+from proofbook.build.pictures import agree, remake, trace
 from proofbook.catalogue import Catalogue, write_catalogue
 from proofbook.catalogue.editions import snapshot
 from proofbook.catalogue.notebook_entries import stored_catalogue
+from proofbook.errors import InputError
 from proofbook.stamps import read_stamp, stamped_png, stamped_svg
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent), "COLUMNS": "200"}
@@ -116,21 +114,13 @@ def test_a_picture_of_other_code_with_the_same_data(
     assert "now titled     Pages hold less" in out
 
 
-def test_a_picture_of_old_data_says_which_values_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_picture_of_old_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_svg(tmp_path / "sent by mail.svg")
-    (tmp_path / "fig-a.csv").write_text(OLD)
-    folder = write_book(tmp_path / "html", figure("fig-a", NEW), csv={"fig-a.csv": NEW})
-    found = answer(["figure", str(path), "--book", folder], capsys)
-    assert found["current"] is False
-    assert found["cells"] == [{"row": 2, "column": "share", "old": "0.3", "new": "0.4"}]
+    folder = write_book(tmp_path / "html", figure("fig-a", NEW))
+    assert answer(["figure", str(path), "--book", folder], capsys)["current"] is False
     assert main(["figure", str(path), "--book", folder]) == 0
     out = capsys.readouterr().out
     assert f"Not current: its data were {sha256(OLD)[:8]}, version 0.2.0 of the book shows" in out
-    assert out.splitlines()[-1].split() == ["2", "share", "0.3", "0.4"]
-    (tmp_path / "fig-a.csv").write_text("page_size,share\n1,9\n")  # of another drawing
-    assert answer(["figure", str(path), "--book", folder], capsys)["cells"] is None
 
 
 def test_a_picture_of_a_release_says_what_else_changed_on_its_page(
@@ -261,57 +251,7 @@ def test_a_stamp_of_little_is_read() -> None:
     few = {"id": "fig-a", "version": "0.1.0", "data_digest": sha256(OLD)}
     traced = trace(few, Catalogue("0.2.0", "5" * 64, {"fig-a": figure("fig-a", OLD)}))
     assert (traced.same_data, traced.same_sources) == (True, False)
-    assert traced.verdict() == ["Current: the same data."]
-
-
-# --------------------------------------------------------------------------- data, cell by cell
-
-TABLES = st.integers(1, 3).flatmap(
-    lambda n: st.lists(st.lists(st.sampled_from("ab,\n"), min_size=n, max_size=n), max_size=4)
-)
-
-
-def as_csv(rows: list[list[str]], names: list[str]) -> bytes:
-    import csv
-    import io
-
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([names, *rows])
-    return stream.getvalue().encode()
-
-
-@given(TABLES, st.data())
-def test_the_cells_that_differ_are_those_that_were_changed(
-    rows: list[list[str]], data: st.DataObject
-) -> None:
-    names = [f"column {i}" for i in range(len(rows[0]) if rows else 1)]
-    places = [(i, j) for i in range(len(rows)) for j in range(len(names))]
-    changed = data.draw(st.sets(st.sampled_from(places))) if places else set()
-    other = [[c + "x" * ((i, j) in changed) for j, c in enumerate(r)] for i, r in enumerate(rows)]
-    found = differing_cells(as_csv(rows, names), as_csv(other, names))
-    assert {(cell.row - 1, names.index(cell.column)) for cell in found.cells} == changed
-    assert all(cell.new == cell.old + "x" for cell in found.cells)
-    assert (found.rows, found.columns_added, found.columns_removed) == ((len(rows),) * 2, (), ())
-
-
-def test_rows_and_columns_that_came_and_went() -> None:
-    found = differing_cells(b"a,b\n1,2\n3,4\n", b"b,c\n2,5\n")
-    assert found == ((2, 1), ("c",), ("a",), ())
-
-
-@pytest.mark.parametrize("content", [b"", b"a,a\n1,2\n", b"a,b\n1\n", b"\xff", b'a\n"1'])
-def test_data_that_are_no_table(content: bytes) -> None:
-    with pytest.raises(LedgerError, match=r"fig-a\.csv: .*accepted: CSV"):
-        differing_cells(content, b"a\n1\n", "fig-a.csv")
-
-
-def test_data_of_another_digest_are_not_compared(tmp_path: Path) -> None:
-    path = tmp_path / "fig-a.csv"
-    path.write_text(OLD)
-    same = data_changes("fig-a", sha256(OLD), [tmp_path / "absent", path], sha256(OLD), [path])
-    assert same is not None
-    assert same.cells == ()
-    assert data_changes("fig-a", sha256(NEW), [path], sha256(OLD), [path]) is None
+    assert traced.verdict() == "Current: the same data."
 
 
 # --------------------------------------------------------------------------- made again
@@ -325,7 +265,7 @@ style.apply()
 DRAW = """
 frame = pd.DataFrame({"page_size": [1, 16], "share": [0, VALUE]})
 fig, axes = style.canvas(3.0); axes.set_title("Pages hold less")
-axes.plot(frame["page_size"], frame["share"], color=palette.PART["tail slack"].colour)
+axes.plot(frame["page_size"], frame["share"], color=style.INK["light"].ink)
 figure("fig-a", fig, data=frame, alt="A line that rises from nothing at one slot to a share at 16.")
 """
 TABLE = 'table("tab-a", frame, caption="The share of slack by page size.")'
@@ -340,11 +280,17 @@ def cell(id: str, source: str, *outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored(id: str, digest: str) -> dict[str, Any]:
-    about = {"kind": "computed", "source": None, "title": "Pages hold less", "digest": digest}
+    about = {
+        "kind": "computed",
+        "source": None,
+        "title": "Pages hold less",
+        "alt": "A line.",
+        "digest": digest,
+    }
     return {
         "output_type": "display_data",
         "data": {"image/png": "", "text/plain": f"{id} · data {digest[:8]}"},
-        "metadata": {"kvledger": about},
+        "metadata": {"proofbook": about},
     }
 
 
@@ -388,17 +334,14 @@ def test_a_figure_is_made_again_by_its_chapter(
     assert "url     = {chapters/first.html#fig-a}" in (out / "fig-a.bib").read_text()
 
 
-def test_data_that_come_out_otherwise_are_said_cell_by_cell(
+def test_data_that_come_out_otherwise_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = checkout(tmp_path / "book", "5")
     picture = write_svg(tmp_path / "old.svg", data_digest=data_digest("3"))
-    (tmp_path / "old.csv").write_text("page_size,share\n1,0\n16,3\n")
     monkeypatch.chdir(root)
     arguments = ["figure", str(picture), "--again", "--out", str(tmp_path / "out")]
-    found = answer(arguments, capsys)
-    assert found["again"]["same_data"] is False
-    assert found["cells"] == [{"row": 2, "column": "share", "old": "3", "new": "5"}]
+    assert answer(arguments, capsys)["again"]["same_data"] is False
 
 
 def test_a_table_is_made_again_too(tmp_path: Path) -> None:
@@ -421,7 +364,10 @@ def only_the_book(tmp_path: Path) -> bool:
         ({"cell": "never"}, r"chapters/first, cell never: RuntimeError: cells after it are not"),
         ({"cell": "imports"}, r"chapters/first, cell imports: ran, but saved no fig-a\.json"),
         ({"cell": "gone"}, r"first\.ipynb: no cell 'gone', which showed fig-a"),
-        ({"page": "chapters/gone"}, r"gone\.ipynb: No such file.*; accepted: a checkout that"),
+        (
+            {"page": "chapters/gone"},
+            r"gone\.ipynb: No such file.*; accepted: a checkout that has it",
+        ),
     ],
 )
 def test_what_cannot_be_made_again_leaves_nothing(
@@ -429,7 +375,7 @@ def test_what_cannot_be_made_again_leaves_nothing(
 ) -> None:
     root = checkout(tmp_path / "book")
     entry = replace(stored_catalogue(root).entries["fig-a"], **fields)
-    with pytest.raises(LedgerError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         remake(entry, root, tmp_path / "out")
     assert str(caught.value).isprintable()
     assert only_the_book(tmp_path)
@@ -438,7 +384,7 @@ def test_what_cannot_be_made_again_leaves_nothing(
 def test_a_kernel_that_dies_leaves_nothing(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book", before="import os\nos._exit(3)")
     entry = stored_catalogue(root).entries["fig-a"]
-    with pytest.raises(LedgerError, match="cell imports: the process that ran it was ended"):
+    with pytest.raises(InputError, match="cell imports: the process that ran it was ended"):
         remake(entry, root, tmp_path / "out")
     assert only_the_book(tmp_path)
 
@@ -447,20 +393,21 @@ def test_a_folder_in_the_way_is_left_alone(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book")
     entry = stored_catalogue(root).entries["fig-a"]
     (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kept").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("out", "link", "book/_toc.yml"):
-        with pytest.raises(LedgerError, match="is there already; accepted: a new folder"):
+        with pytest.raises(InputError, match="already exists; accepted: a new folder"):
             remake(entry, root, tmp_path / name)
-    with pytest.raises(LedgerError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         remake(entry, root, tmp_path / "absent" / "out")
-    assert not any((tmp_path / "out").iterdir())
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kept"]
 
 
 def test_a_broken_chapter_is_named(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book")
     entry = stored_catalogue(root).entries["fig-a"]
     (root / "chapters" / "first.ipynb").write_text("{")
-    with pytest.raises(LedgerError, match=r"first\.ipynb: .*; accepted: a notebook"):
+    with pytest.raises(InputError, match=r"first\.ipynb: .*; accepted: a notebook"):
         remake(entry, root, tmp_path / "out")
 
 

@@ -23,10 +23,6 @@ INPUTS = (
 STAMP = "build.json"
 
 
-class BuildError(Exception):
-    """A build that cannot go on; the message says where and why."""
-
-
 class Place(NamedTuple):
     """Where a build keeps what: all below ``_build``."""
 
@@ -71,30 +67,16 @@ def find_root(start: Path) -> Path:
 
     Raises
     ------
-    BuildError
+    InputError
         If there is none.
     """
     for folder in (start, *start.parents):
         if (folder / TABLE_OF_CONTENTS).is_file():
             return folder
-    raise BuildError(f"no _toc.yml in {start} or above it; run this inside the repository")
+    raise InputError(f"no _toc.yml in {start} or above it; run this inside the repository")
 
 
 # ---------------------------------------------------------------- pages
-
-
-def chapters(root: Path) -> list[Path]:
-    """Return the files that the table of contents lists, as :func:`page_files` does.
-
-    Raises
-    ------
-    BuildError
-        If a listed file does not exist, or the table of contents cannot be read.
-    """
-    try:
-        return page_files(root)
-    except InputError as error:
-        raise BuildError(str(error)) from error
 
 
 def page_files(root: Path) -> list[Path]:

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 from conftest import Book, make_fixture_book
 
-from proofbook.build import __main__ as build
-from proofbook.pages import extension as sphinxext
+from proofbook.build.kept_runs import prune
+from proofbook.build.rendering import restore, swap_in
+from proofbook.contents import find_root
+from proofbook.errors import InputError
+from proofbook.pages.exhibits import FETCHED, FIGURE_FILES, read_drawing
+from proofbook.pages.number_roles import KINDS
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +61,10 @@ def test_numbers_carry_kind_and_source(made: Book) -> None:
     assert 'title="fixture.answer: computed">4</a>' in page
     assert 'title="fixture.cited: cited, Smith 2020">5<sup class="kv-mark">c</sup>' in page
     assert 'title="fixture.measured: measured, data/run.json">7<sup class="kv-mark">m</sup>' in page
-    for kind in sphinxext.KINDS:
-        assert sphinxext.KINDS[kind][1] in page
+    for kind in KINDS:
+        assert KINDS[kind][1] in page
     # A page explains the marks that it has, and no others.
-    assert sphinxext.KINDS["cited"][1] not in made.page("slots")
+    assert KINDS["cited"][1] not in made.page("slots")
 
 
 def test_numbers_of_other_pages_captions_and_tables(made: Book) -> None:
@@ -74,9 +78,9 @@ def test_numbers_of_other_pages_captions_and_tables(made: Book) -> None:
 def test_figure_is_whole(made: Book) -> None:
     page = made.page("slots")
     assert page.count('id="fig-fixture"') == 1
-    for end in sphinxext.FIGURE_FILES:
+    for end in FIGURE_FILES:
         assert (made.html / "figures" / f"fig-fixture{end}").is_file()
-    for end in sphinxext.DOWNLOADS:
+    for end in FETCHED["figure"]:
         assert f'href="../figures/fig-fixture.{end}"' in page
     assert 'class="only-light" src="../figures/fig-fixture.svg"' in page
     assert 'class="only-dark" src="../figures/fig-fixture.dark.svg"' in page
@@ -261,17 +265,17 @@ def test_lost_figure_is_drawn_again(book: Book) -> None:
     assert book.runs() == ["slots"]
 
 
-@pytest.mark.parametrize("end", sphinxext.FIGURE_FILES)
+@pytest.mark.parametrize("end", FIGURE_FILES)
 def test_missing_figure_file_is_named(made: Book, tmp_path: Path, end: str) -> None:
     for path in (made.html / "figures").iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     digest = json.loads((tmp_path / "fig-fixture.json").read_text(encoding="utf-8"))["data_digest"]
-    assert sphinxext.read_drawing(tmp_path, "fig-fixture", digest[:8]).width > 500
+    assert read_drawing(tmp_path, "fig-fixture", digest[:8]).width > 500
     with pytest.raises(ValueError, match="make clean"):
-        sphinxext.read_drawing(tmp_path, "fig-fixture", "00000000")
+        read_drawing(tmp_path, "fig-fixture", "00000000")
     (tmp_path / f"fig-fixture{end}").unlink()
     with pytest.raises(ValueError, match=f"no fig-fixture{end} in .*make clean"):
-        sphinxext.read_drawing(tmp_path, "fig-fixture", digest[:8])
+        read_drawing(tmp_path, "fig-fixture", digest[:8])
 
 
 def test_swap_that_breaks_off_keeps_the_old_pages(
@@ -290,14 +294,14 @@ def test_swap_that_breaks_off_keeps_the_old_pages(
 
     monkeypatch.setattr(Path, "rename", breaks_off)
     with pytest.raises(OSError, match="no space"):
-        build.swap_in(made, shown)
+        swap_in(made, shown)
     assert (shown / "page.html").read_text(encoding="utf-8") == "old"
     # The same if the process died between the renames: the next build puts it right.
     rename(shown, tmp_path / "html.old")
     monkeypatch.undo()
-    build.restore(shown)
+    restore(shown)
     assert (shown / "page.html").read_text(encoding="utf-8") == "old"
-    build.swap_in(made, shown)
+    swap_in(made, shown)
     assert (shown / "page.html").read_text(encoding="utf-8") == "new"
     assert not (tmp_path / "html.old").exists()
 
@@ -306,13 +310,13 @@ def test_results_of_the_latest_states_are_kept(tmp_path: Path) -> None:
     for age, name in enumerate(["now", "before", "old", "older"]):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
-    build.prune(tmp_path)
+    prune(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"now", "before"}
 
 
 def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(build.BuildError, match=r"no _toc\.yml in"):
-        build.find_root(tmp_path)
+    with pytest.raises(InputError, match=r"no _toc\.yml in"):
+        find_root(tmp_path)
 
 
 # ---------------------------------------------------------------- stored outputs

@@ -101,7 +101,7 @@ def one_change(old: Entry, new: Entry) -> tuple[tuple[str, ...], str]:
 
 def test_a_number_that_changed_says_both_texts_and_the_unit() -> None:
     ways, said = one_change(number("a.b", "9"), number("a.b", "10"))
-    assert (ways, said) == (("value",), "9 parts, now 10 parts")
+    assert (ways, said) == (("value",), "9 slots, now 10 slots")
 
 
 def test_a_change_that_rounding_hides_is_seen() -> None:
@@ -112,14 +112,14 @@ def test_a_change_that_rounding_hides_is_seen() -> None:
 
 
 def test_another_unit_is_another_number() -> None:
-    ways, said = one_change(number("a.b", "4", "parts"), number("a.b", "4", "pages"))
-    assert (ways, said) == (("value",), "4 parts, now 4 pages")
+    ways, said = one_change(number("a.b", "4", "slots"), number("a.b", "4", "pages"))
+    assert (ways, said) == (("value",), "4 slots, now 4 pages")
 
 
 def test_more_digits_are_a_change() -> None:
-    old = number("a.b", "9.6458", "parts", text="9.6")
+    old = number("a.b", "9.6458", "slots", text="9.6")
     ways, said = one_change(old, replace(old, text="9.65"))
-    assert (ways, said) == (("value",), "9.6 parts, now 9.65 parts")
+    assert (ways, said) == (("value",), "9.6 slots, now 9.65 slots")
 
 
 @pytest.mark.parametrize("id", ["fig-a", "tab-a"])
@@ -157,7 +157,7 @@ def test_an_id_of_another_sort_is_removed_and_added() -> None:
 
 def test_numbers_of_early_notebooks_are_compared_by_text() -> None:
     old = book(number("a.b", "9000", ""), number("a.c", "4", ""), early=["a.b", "a.c"])
-    new = book(number("a.b", "9000", "parts"), number("a.c", "5", "parts"))
+    new = book(number("a.b", "9000", "slots"), number("a.c", "5", "slots"))
     changes = compare(old, new)
     assert [change.new.id for change in changes.changed] == ["a.c"]
     assert ids(changes.by_text) == ["a.b", "a.c"]

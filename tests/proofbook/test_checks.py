@@ -25,15 +25,21 @@ from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
 from proofbook.build.nbval_plugin import commit_of, versions
 from proofbook.catalogue import check_records as checks
 from proofbook.catalogue.check_records import Check, notebook_digest, read_checks, write_checks
-from proofbook.contents import chapters
+from proofbook.contents import page_files
 from proofbook.errors import InputError
-from proofbook.pages.check_table import chapters_table, versions_table
-from proofbook.pages.page_stamps import Checked, Item, check_line, counted
+from proofbook.pages.page_checks import (
+    Checked,
+    Item,
+    amounts,
+    chapters_table,
+    check_line,
+    versions_table,
+)
 from proofbook.project import source_digest
 
 PAGES = [
     path.relative_to(ROOT).with_suffix("").as_posix()
-    for path in chapters(ROOT)
+    for path in page_files(ROOT)
     if path.suffix == ".ipynb"
 ]
 A = "a" * 64
@@ -219,6 +225,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("numbers", 1.5),
         ("commit", "main"),
         ("changed_since", ""),
+        ("versions", {"numpy": "2"}),
         ("versions", {"python": 3}),
         ("cores", None),
     ],
@@ -230,12 +237,12 @@ def test_a_bad_row_is_named(tmp_path: Path, field: str, value: object) -> None:
     rows = json.loads(path.read_text(encoding="utf-8"))
     rows["chapters/a"][field] = value
     path.write_text(json.dumps(rows), encoding="utf-8")
-    expected = rf"chapters/checks\.json, chapters/a: .*`\$\.{field}.*`; accepted: "
+    expected = re.escape(f"chapters/checks.json, chapters/a, {field}: {value!r}; accepted: ")
     with pytest.raises(InputError, match=expected):
         read_checks(tmp_path)
     del rows["chapters/a"][field]
     path.write_text(json.dumps(rows), encoding="utf-8")
-    with pytest.raises(InputError, match=rf"chapters/a: .*`{field}`; accepted: "):
+    with pytest.raises(InputError, match=rf"chapters/a: \[.*accepted: digest, .*{field}"):
         read_checks(tmp_path)
 
 
@@ -394,7 +401,7 @@ def test_pages_say_when_they_were_checked(book: Book) -> None:
     book.edit(
         "_config.yml",
         "- proofbook.pages.extension",
-        "- proofbook.pages.extension\n    - proofbook.pages.number_list",
+        "- proofbook.pages.extension\n    - proofbook.pages.site",
     )
     done = book.build()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -576,7 +583,7 @@ def test_a_page_says_when_it_was_not_checked(changes: dict[str, Any], said: str)
 
 @given(st.dictionaries(st.sampled_from(["number", "table", "figure"]), st.integers(0, 3000)))
 def test_counts_are_told_in_full(counts: Any) -> None:
-    said = counted(counts)
+    said = amounts(counts)
     for what in ("number", "table", "figure"):
         match = re.search(rf"([\d,]+) {what}(s?)\b", said)
         count = counts.get(what, 0)
@@ -659,7 +666,7 @@ def test_the_table_of_versions() -> None:
 def test_every_page_of_the_book_was_checked(built_book: Path) -> None:
     """A page shows what was checked, and says so; one with nothing to check does not."""
     rows = read_checks(ROOT)
-    for path in chapters(ROOT):
+    for path in page_files(ROOT):
         page = path.relative_to(ROOT).with_suffix("").as_posix()
         html = (built_book / f"{page}.html").read_text(encoding="utf-8")
         shows = re.search(r'class="kv-number |<figure class="[^"]*kv-figure', html) is not None

@@ -31,12 +31,11 @@ Notebook = Any
 Place = tuple[int, int, str]
 
 SOURCES = {
-    "imports": "import pandas as pd\nfrom kvledger import paged\n"
-    "from proofbook import figure, number, style, table",
-    "lengths": "lengths = [5, 9, 17]\nledger = paged(lengths, page_size=4)",
-    "numbers": 'number("toy.slots", ledger.allocated_slots)\nnumber("toy.pages", ledger.pages)',
-    "printed": "print(ledger.allocated_slots, 'slots')\nprint(ledger.pages, 'pages')",
-    "value": "ledger.tail_slack_slots",
+    "imports": "import pandas as pd\nfrom proofbook import figure, number, style, table",
+    "lengths": "lengths = [5, 9, 17]\npages = [-(-n // 4) for n in lengths]",
+    "numbers": 'number("toy.slots", 4 * sum(pages))\nnumber("toy.pages", sum(pages))',
+    "printed": "print(4 * sum(pages), 'slots')\nprint(sum(pages), 'pages')",
+    "value": "4 * sum(pages) - sum(lengths)",
     "frame": 'frame = pd.DataFrame({"request": ["a", "b", "c"], "length": lengths})',
     "table": 'table("tab-toy", frame, caption="Three requests.")',
     "figure": "fig, ax = style.canvas(2)\nax.bar(frame['request'], frame['length'])\n"

@@ -21,7 +21,7 @@ from pybtex.database import parse_string
 
 from proofbook.catalogue import FILES, Catalogue, Entry, read_catalogue
 from proofbook.catalogue import citations as citing
-from proofbook.pages import cards, links, terms
+from proofbook.pages import addresses, number_roles
 
 PAGES = ("start", "slots", "numbers", "words", "api")
 
@@ -128,7 +128,7 @@ def test_pages_without_anything_to_show_load_no_script(made: Book) -> None:
     for page in PAGES:
         wanted = page in {"start", "slots", "words"}
         assert ("kvledger-page.js" in made.page(page)) == wanted, page
-    for name in (*cards.SCRIPTS, "vendor/floating-ui.LICENSE.txt"):
+    for name in (*number_roles.SCRIPTS, "vendor/floating-ui.LICENSE.txt"):
         assert (made.html / "_static" / name).is_file()
 
 
@@ -199,10 +199,10 @@ def _number(id: str = "a.b", page: str = "chapters/start") -> Entry:
 
 def test_without_a_list_of_numbers_a_number_leads_to_where_it_is_shown(tmp_path: Path) -> None:
     builder = _builder(tmp_path, {})
-    assert links.to_number(builder, _number()) == "start.html#n-a.b"
-    assert links.to_number(builder, _number(page="chapters/slots")) == "#n-a.b"
+    assert addresses.to_number(builder, _number()) == "start.html#n-a.b"
+    assert addresses.to_number(builder, _number(page="chapters/slots")) == "#n-a.b"
     builder.env.found_docs.add("chapters/numbers")
-    assert links.to_number(builder, _number()) == "numbers.html#row-a.b"
+    assert addresses.to_number(builder, _number()) == "numbers.html#row-a.b"
 
 
 BIBLIOGRAPHY = parse_string(
@@ -236,7 +236,7 @@ BIBLIOGRAPHY = parse_string(
     ],
 )
 def test_a_source_is_a_work_only_if_it_names_one(source: str, key: str | None) -> None:
-    assert links.work_cited(source, BIBLIOGRAPHY) == key
+    assert addresses.work_cited(source, BIBLIOGRAPHY) == key
 
 
 # ---------------------------------------------------------------- cards and terms
@@ -259,7 +259,7 @@ def test_terms_mean_on_a_page_what_the_glossary_says(made: Book) -> None:
 @given(st.text())
 def test_embedded_json_is_read_back_and_ends_no_element(text: str) -> None:
     cards_given = {"numbers": {text: {"text": text}}, "terms": {}}
-    element = cards.embedded(cards_given)
+    element = number_roles.embedded(cards_given)
     assert element.count("<") == 2
     assert json.loads(element[element.index(">") + 1 : element.rindex("<")]) == cards_given
 
@@ -267,7 +267,7 @@ def test_embedded_json_is_read_back_and_ends_no_element(text: str) -> None:
 # NUL is docutils' own mark of an escape.
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_words_of_a_definition_are_words(text: str) -> None:
-    html = terms.inline_html(nodes.emphasis("", "", nodes.Text(text)))
+    html = number_roles.inline_html(nodes.emphasis("", "", nodes.Text(text)))
     words = html.removeprefix("<em>").removesuffix("</em>")
     assert "<" not in words
     assert unescape(words) == text

@@ -21,8 +21,8 @@ from bs4 import BeautifulSoup, Tag
 from conftest import ROOT, Book, make_fixture_book
 from playwright.sync_api import sync_playwright
 
-from proofbook.build import pdf as making
 from proofbook.build import printing
+from proofbook.build import printing as making
 from proofbook.build.one_page import LEFT_OUT, Chapter, Cover, assemble, book_plan
 from proofbook.build.printing import (
     destinations,

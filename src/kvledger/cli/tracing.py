@@ -15,17 +15,14 @@ from kvledger.cli import options as opt
 from kvledger.cli.answer import Answer, Table
 from kvledger.cli.finding import Book, Found, complete_id, find_entry, nearest, the_book
 from kvledger.core.errors import LedgerError, shown
-from proofbook.build.tracing import SHORT_DIGEST, Trace, agree, data_changes, trace
+from proofbook.build.pictures import SHORT_DIGEST, Trace, agree, trace
 from proofbook.catalogue import Entry, entry_json, permalink
 from proofbook.catalogue.changes import origin
 
 if TYPE_CHECKING:
-    from proofbook.build.remaking import Remade
-    from proofbook.build.source_differences import DataChanges
+    from proofbook.build.pictures import Remade
     from proofbook.catalogue.changes import Change
 
-#: So many differing cells of a figure's data are shown to people.
-_CELLS_SHOWN = 8
 _SUFFIXES = (".png", ".svg")
 
 
@@ -63,19 +60,18 @@ def figure(
             f"{shown(what)} is a number; accepted: a figure or a table (kvledger cite {entry.id} "
             "says where a number is from)"
         )
-    asked = Asked(what, stamp, traced, entry, found, None if book is None else Path(book))
+    asked = Asked(what, stamp, traced, entry, found)
     return _answer(asked, None if out is None else _remade(asked, Path(out)), as_json)
 
 
 class Asked(NamedTuple):
-    """What was asked for, and what is known of it; ``folder`` is a built book."""
+    """What was asked for, and what is known of it."""
 
     what: str
     stamp: Mapping[str, Any] | None
     traced: Trace | None
     entry: Entry | None
     found: Found
-    folder: Path | None
 
     @property
     def id(self) -> str:
@@ -103,7 +99,7 @@ def _stamp(what: str) -> Mapping[str, Any] | None:
 
 
 def _remade(asked: Asked, out: Path) -> Remade:
-    from proofbook.build.remaking import remake
+    from proofbook.build.pictures import remake
 
     if asked.entry is None:
         raise LedgerError(
@@ -123,7 +119,7 @@ def _end(number: int, frame: FrameType | None) -> Never:
 
 def _answer(asked: Asked, remade: Remade | None, as_json: bool) -> str:
     entry, traced, found = asked.entry, asked.traced, asked.found
-    since, data = _changed_since(asked), _data_changes(asked, remade)
+    since = _changed_since(asked)
     same_again = None if remade is None else agree(asked.digest, remade.digest)
     document = {
         "command": "figure",
@@ -135,7 +131,6 @@ def _answer(asked: Asked, remade: Remade | None, as_json: bool) -> str:
         "current": None if traced is None else traced.same_data,
         "same_sources": None if traced is None else traced.same_sources,
         "changed_since": [change.new.id for change in since],
-        "cells": None if data is None else [cell._asdict() for cell in data.cells],
         "again": None
         if remade is None
         else {
@@ -146,14 +141,13 @@ def _answer(asked: Asked, remade: Remade | None, as_json: bool) -> str:
     }
     parts: list[str | Table] = [Table([asked.id, ""], _facts(asked), left=2)]
     if traced is not None:
-        parts += ["", *traced.verdict()]
+        parts += ["", traced.verdict()]
         if entry is None:
             parts += _near(traced.id, found)
     if remade is not None:
         said = "the same data" if same_again else "other data"
         parts += ["", f"Made again: {said} ({remade.digest[:SHORT_DIGEST]})."]
         parts += [f"wrote {path}" for path in remade.files]
-    parts += _data_in_words(data)
     parts += _since_in_words(since, asked)
     return Answer(parts, document).text(as_json)
 
@@ -189,50 +183,6 @@ def _facts(asked: Asked) -> list[list[str]]:
 def _near(id: str, found: Found) -> list[str]:
     near = nearest(id, found.catalogue.entries)
     return [f"The nearest are {', '.join(near)}."] if near else []
-
-
-def _data_changes(asked: Asked, remade: Remade | None) -> DataChanges | None:
-    """Compare the data cell by cell, where both sides' CSV files are at hand."""
-    name = f"{asked.id}.csv"
-    books = [] if asked.folder is None else [asked.folder]
-    if asked.found.root is not None:
-        books.append(asked.found.root / "_build" / "html")
-    now = [folder / kind / name for folder in books for kind in ("figures", "tables")]
-    if asked.stamp is not None:
-        path = Path(asked.what)
-        before = [path.with_suffix(".csv"), path.with_name(name)]
-    else:
-        before = now
-    if remade is not None:
-        ours = [path for path in remade.files if path.name == name]
-        return data_changes(asked.id, asked.digest, before, remade.digest, ours)
-    if asked.entry is None:
-        return None
-    return data_changes(asked.id, asked.digest, before, asked.entry.digest, now)
-
-
-def _data_in_words(data: DataChanges | None) -> list[str | Table]:
-    if data is None or not data:
-        return []
-    said: list[str | Table] = [""]
-    if data.rows[0] != data.rows[1]:
-        said.append(f"Its data had {data.rows[0]:,} rows, now {data.rows[1]:,}.")
-    for word, names in (("new", data.columns_added), ("gone", data.columns_removed)):
-        if names:
-            said.append(f"Columns that are {word}: {', '.join(names)}.")
-    if data.cells:
-        shown_cells = data.cells[:_CELLS_SHOWN]
-        said.append(
-            Table(
-                ["row", "column", "was", "is"],
-                [[str(c.row), c.column, c.old, c.new] for c in shown_cells],
-                left=4,
-            )
-        )
-        more = len(data.cells) - len(shown_cells)
-        if more:
-            said.append(f"and {more:,} more values")
-    return said
 
 
 def _changed_since(asked: Asked) -> list[Change]:

@@ -22,37 +22,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from proofbook.build.printing import pdf_name, printer
-from proofbook.build.rendering import make_pages, restore, swap_in
-from proofbook.build.runs_of_notebooks import prepare_kernels, prune, run_stale, say
-from proofbook.build.stored_outputs import normalise_kernels, store_outputs
-from proofbook.catalogue.check_records import read_checks
-from proofbook.contents import (
-    BuildError,
-    Place,
-    chapters,
-    find_root,
-    input_files,
-    is_current,
-    toc_entries,
+from proofbook.build.kept_runs import (
+    normalise_kernels,
+    notebooks_of,
+    run_stale,
+    say,
+    store_outputs,
 )
+from proofbook.build.kernels import prepare_kernels
+from proofbook.build.printing import pdf_name, printer
+from proofbook.build.rendering import check_links, make_pages, restore
+from proofbook.catalogue.check_records import read_checks
+from proofbook.contents import Place, find_root, input_files, is_current
 from proofbook.errors import InputError
 from proofbook.files import files_digest
 from proofbook.project import source_date
-
-__all__ = [
-    "BuildError",
-    "Place",
-    "files_digest",
-    "find_root",
-    "input_files",
-    "is_current",
-    "main",
-    "prune",
-    "restore",
-    "swap_in",
-    "toc_entries",
-]
 
 
 @contextlib.contextmanager
@@ -74,10 +58,10 @@ def book(place: Place, jobs: int | None = None) -> None:
     if is_current(place, inputs) and not owed:
         say(f"nothing changed: {place.html.relative_to(place.root)} is up to date")
         return
-    prepare_kernels(place)
-    runs = run_stale(place, jobs)
+    prepare_kernels(place.root)
+    runs = run_stale(place.root, jobs)
     say(f"notebooks: {time.perf_counter() - started:.1f} s; making the pages")
-    make_pages(place, runs, inputs)
+    say(make_pages(place, runs, inputs))
     say(
         f"the book is in {place.html.relative_to(place.root)}, made in "
         f"{time.perf_counter() - started:.1f} s; open index.html there"
@@ -86,10 +70,10 @@ def book(place: Place, jobs: int | None = None) -> None:
 
 def notebooks(place: Place, jobs: int | None = None) -> None:
     """Run the chapters and store their outputs in them."""
-    prepare_kernels(place)
-    normalise_kernels(place)
-    runs = run_stale(place, jobs)
-    changed = store_outputs(place, runs)
+    prepare_kernels(place.root)
+    normalise_kernels(place.root)
+    runs = run_stale(place.root, jobs)
+    changed = store_outputs(runs)
     for path in changed:
         say(f"  stored outputs in {path.relative_to(place.root).as_posix()}")
     say(f"{len(changed)} of {len(runs)} notebooks changed")
@@ -97,29 +81,25 @@ def notebooks(place: Place, jobs: int | None = None) -> None:
 
 def list_notebooks(place: Place, jobs: int | None = None) -> None:
     """Print the notebooks that the table of contents lists, one a line."""
-    for path in chapters(place.root):
-        if path.suffix == ".ipynb":
-            say(path.relative_to(place.root).as_posix())
+    for path in notebooks_of(place.root):
+        say(path.relative_to(place.root).as_posix())
 
 
 def linkcheck(place: Place, jobs: int | None = None) -> None:
     """Ask for every address to which a page links; a broken one is a failure."""
-    from proofbook.pages.link_list import check_links
-
-    prepare_kernels(place)
-    run_stale(place, jobs)
-    found = check_links(place.root, place.build / "linkcheck")
-    if found.broken:
-        raise BuildError("\n".join([f"broken links: {len(found.broken)}", *found.broken]))
-    say(f"links: {found.links}, none is broken")
+    prepare_kernels(place.root)
+    run_stale(place.root, jobs)
+    links, broken = check_links(place.root, place.build / "linkcheck")
+    if broken:
+        raise InputError("\n".join([f"broken links: {len(broken)}", *broken]))
+    say(f"links: {links}, none is broken")
 
 
 def clean(place: Place, jobs: int | None = None) -> None:
     """Remove everything that a build made."""
     for path in list(place.build.iterdir()) if place.build.is_dir() else []:
-        if path.name == ".lock":
-            continue
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.name != ".lock":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 COMMANDS: dict[str, Callable[[Place, int | None], None]] = {
@@ -144,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         read_checks(place.root)
         with locked(place):
             COMMANDS[options.command](place, options.jobs)
-    except (BuildError, InputError) as error:
+    except InputError as error:
         print(f"\nbuild failed: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -1,10 +1,10 @@
 """A pytest plugin: nbval with nothing left out, and the record of what it checked.
 
-    pytest -p proofbook.build.nbval_plugin --nbval chapters/*.ipynb
-    pytest -p proofbook.build.nbval_plugin --nbval --record-checks chapters/*.ipynb
+    pytest -p proofbook.build.nbval_plugin --nbval chapters/*.ipynb    checks
+    with --record-checks                                               and writes it down
 
-Strict nbval compares texts. Each number's id, kind, source and exact value stand in the metadata of
-an output, and a cell without stored outputs is compared with nothing: this plugin compares those
+Strict nbval compares texts. Each number's id, kind, source and exact value stand in the metadata
+of an output, and a cell without stored outputs is compared with nothing: this plugin compares those
 too. With ``--record-checks`` a chapter whose cells all passed gets its row in
 ``chapters/checks.json``; one of which a cell failed loses it; one that was not run, or not whole,
 keeps what it had.
@@ -28,6 +28,8 @@ from typing import Any
 import pytest
 
 from proofbook import project
+from proofbook.build.kept_runs import notebooks_of
+from proofbook.build.kernels import prepare_kernels
 from proofbook.catalogue.check_records import (
     RECORD_FILE,
     Check,
@@ -38,7 +40,7 @@ from proofbook.catalogue.check_records import (
     shown,
     write_checks,
 )
-from proofbook.contents import BuildError, Place, chapters, find_root, input_files
+from proofbook.contents import find_root, input_files
 from proofbook.errors import InputError
 from proofbook.files import files_digest
 from proofbook.project import today
@@ -72,24 +74,21 @@ def pytest_configure(config: pytest.Config) -> None:
         _prepare(root)
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Recorder(root), "kvledger-recorder")
-    except (BuildError, InputError) as error:
+    except InputError as error:
         raise pytest.UsageError(str(error)) from None
 
 
 def _prepare(root: Path) -> None:
     """See to it that what runs is this checkout, by this Python."""
-    from proofbook.build.runs_of_notebooks import prepare_kernels
-
     for package in sorted((root / "src").glob("*/__init__.py")):
         found = find_spec(package.parent.name)
         if found is None or Path(str(found.origin)).resolve() != package.resolve():
             origin = None if found is None else found.origin
-            raise BuildError(
+            raise InputError(
                 f"{package.parent.name} is imported from {origin}, not from {root}: set PYTHONPATH"
             )
-    place = Place(root)
-    place.build.mkdir(exist_ok=True)
-    prepare_kernels(place)
+    (root / "_build").mkdir(exist_ok=True)
+    prepare_kernels(root)
 
 
 # ---------------------------------------------------------------- comparing
@@ -168,9 +167,7 @@ class Recorder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.pages = [
-            path.relative_to(root).with_suffix("").as_posix()
-            for path in chapters(root)
-            if path.suffix == ".ipynb"
+            path.relative_to(root).with_suffix("").as_posix() for path in notebooks_of(root)
         ]
         self.before = self._sources()
         self.commit, self.changed_since = commit_of(root)

@@ -19,12 +19,11 @@ from urllib.parse import urlsplit
 
 from bs4 import BeautifulSoup, Tag
 
-from proofbook.build.printing import FORMULA
-from proofbook.build.spoken import spoken
 from proofbook.errors import InputError
+from proofbook.pages.mathematics import in_words
 
-__all__ = ["Chapter", "Cover", "Heading", "OnePage", "assemble", "book_plan"]
-
+#: What a formula's words begin with in the document, so that it is tagged as one.
+FORMULA = "formula: "
 #: Pages that paper does not serve, with what is said in their place. Their opening stays.
 LEFT_OUT: Mapping[str, str] = {
     "chapters/explorer": "The explorer computes in the browser from what its reader enters.",
@@ -247,7 +246,7 @@ def _strip(article: Tag) -> None:
         number.name = "span"
         number.attrs = {key: number[key] for key in ("id", "class") if key in number.attrs}
     for formula in article.find_all("math"):
-        formula["role"], formula["aria-label"] = "img", FORMULA + spoken(formula)
+        formula["role"], formula["aria-label"] = "img", FORMULA + in_words(formula)
     for cell in article.select("div.cell"):
         _strip_cell(cell)
     for details in article.find_all("details"):

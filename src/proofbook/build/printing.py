@@ -1,11 +1,18 @@
-"""Chromium prints one HTML document into a tagged PDF, and pikepdf makes it the same each time."""
+"""The book as one PDF: Chromium prints the finished pages, pikepdf makes it the same each time.
+
+What is printed comes from the pages, from this package, and from fonts that a pinned dependency
+brings. The dates in it are those of the sources: ``SOURCE_DATE_EPOCH``, or the latest check.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import io
+import json
 import mimetypes
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -13,22 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from proofbook.catalogue.check_records import made_date
+from proofbook.contents import base_url, settings
 from proofbook.errors import InputError
-from proofbook.project import this_project
+from proofbook.files import write_whole
+from proofbook.project import source_digest, this_project
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
-__all__ = [
-    "ORIGIN",
-    "destinations",
-    "finish",
-    "page_numbers",
-    "pdf_name",
-    "print_settled",
-    "printer",
-]
-
+    from proofbook.build.one_page import Cover
 
 ASSETS = Path(__file__).resolve().parent.parent / "pages" / "assets"
 #: Names under which Chromium is installed, after the one in the variable CHROMIUM.
@@ -53,8 +54,15 @@ FLAGS = (
     "--no-first-run",
     "--font-render-hinting=none",
 )
-#: What a formula's words begin with in the document, so that it is tagged as one.
-FORMULA = "formula: "
+
+
+STYLES = ("_static/pygments.css", "_static/print-book.css")
+#: What a print depends on beside the document and the files that it names.
+MADE_BY = (
+    "build/printing.py",
+    "pages/assets/print-book.js",
+    "pages/assets/print-book.css",
+)
 
 
 def pdf_name() -> str:
@@ -205,47 +213,40 @@ def destinations(document: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- the same each time
 
 
-def finish(
-    pdf: bytes,
-    *,
-    title: str,
-    author: str,
-    creator: str,
-    licence: str,
-    language: str,
-    moment: dt.datetime,
-) -> bytes:
+def finish(pdf: bytes, cover: Cover, moment: dt.datetime) -> bytes:
     """Say what a printed PDF is, mend its tags, and take out what differs from print to print.
 
     Parameters
     ----------
     pdf : bytes
         What Chromium printed.
-    title, author, creator, licence, language : str
+    cover : Cover
         What the file says of itself; nothing of an empty author or licence.
     moment : datetime
         The date that it bears.
     """
     import pikepdf
 
+    title = f"{cover.title} {cover.version}"
+    creator = f"{this_project().name} {cover.version}, source digest {cover.source_digest[:8]}"
     with pikepdf.open(io.BytesIO(pdf)) as document:
         info = document.docinfo
         info["/Title"], info["/Creator"] = title, creator
-        if author:
-            info["/Author"] = author
+        if cover.author:
+            info["/Author"] = cover.author
         for name in ("/CreationDate", "/ModDate"):
             info[name] = moment.strftime("D:%Y%m%d%H%M%S+00'00'")
         with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
             metadata["dc:title"] = title
-            metadata["dc:language"] = {language}
-            if author:
-                metadata["dc:creator"] = [author]
-            if licence:
-                metadata["dc:rights"] = licence
+            metadata["dc:language"] = {cover.language}
+            if cover.author:
+                metadata["dc:creator"] = [cover.author]
+            if cover.licence:
+                metadata["dc:rights"] = cover.licence
             metadata["xmp:CreatorTool"] = creator
             metadata["xmp:CreateDate"] = metadata["xmp:ModifyDate"] = moment.isoformat()
         root = document.Root
-        root.Lang = pikepdf.String(language)
+        root.Lang = pikepdf.String(cover.language)
         root.ViewerPreferences = pikepdf.Dictionary(DisplayDocTitle=True)
         root.PageMode = pikepdf.Name.UseOutlines
         _mend_tags(root.StructTreeRoot)
@@ -267,6 +268,8 @@ def _mend_tags(tree: Any) -> None:
     and it uses tags of PDF 2.0, which older readers have to be told the meaning of.
     """
     import pikepdf
+
+    from proofbook.build.one_page import FORMULA
 
     for element in elements(tree):
         if element.get("/S") != "/Figure":
@@ -318,3 +321,198 @@ def elements(tree: Any) -> Iterator[Any]:
         yield element
         if "/K" in element:
             waiting.append(element["/K"])
+
+
+# ---------------------------------------------------------------- of this book
+
+
+def make_pdf(root: Path, site: Path, kept: Path) -> str:
+    """Print the finished pages into the PDF of the site, and offer it on the first page.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
+    site : Path
+        The finished pages; the PDF is added to them.
+    kept : Path
+        A folder for the last PDF, which is used again while nothing that it shows has changed.
+
+    Returns
+    -------
+    str
+        One line for the person who builds: what was made, or why nothing was.
+
+    Raises
+    ------
+    InputError
+        If a link of the book leads nowhere, content does not fit its page, or printing fails.
+    """
+    import pikepdf
+    import yaml
+
+    from proofbook.build.one_page import assemble, book_plan
+
+    plan = book_plan(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")))
+    first, name = site / f"{plan[0].name}.html", pdf_name()
+    browser, reason = printer()
+    if browser is None:
+        (site / name).unlink(missing_ok=True)
+        _write_offer(first, "")
+        return f"no {name}: {reason}"
+    moment, cover = made_date(root), _cover_of(root)
+    pages = {}
+    for chapter in plan:
+        page = site / f"{chapter.name}.html"
+        if not page.is_file():
+            raise InputError(f"no page {page.name}, which the table of contents lists")
+        pages[chapter.name] = page.read_text(encoding="utf-8")
+    document = assemble(
+        pages,
+        plan,
+        cover,
+        styles=[f"{ORIGIN}/{style}" for style in STYLES],
+        marks=_marks(),
+        titles=_figure_titles(site),
+        base_url=base_url(root),
+    )
+    state = _state(document.html({}), site, browser, moment)
+    pdf, note = kept / name, kept / "state"
+    if not (pdf.is_file() and note.is_file() and note.read_text(encoding="utf-8") == state):
+        numbers = page_numbers(pdf.read_bytes()) if note.is_file() else {}
+        printed = print_settled(document.html, site, browser, numbers)
+        kept.mkdir(parents=True, exist_ok=True)
+        note.unlink(missing_ok=True)
+        write_whole(pdf, finish(printed, cover, moment))
+        write_whole(note, state.encode())
+    shutil.copyfile(pdf, site / name)
+    with pikepdf.open(pdf) as printed_book:
+        leaves = len(printed_book.pages)
+    size_bytes = pdf.stat().st_size
+    href = Path(os.path.relpath(site / name, first.parent)).as_posix()
+    _write_offer(first, offer(href, leaves, size_bytes))
+    return f"{name}: {leaves} pages, {size_bytes / 2**20:.1f} MiB"
+
+
+def _figure_titles(site: Path) -> dict[str, str]:
+    """Return what each figure says, from the catalogue of the site, where it has one."""
+    path = site / "figures.json"
+    if not path.is_file():
+        return {}
+    listed = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    return {figure["id"]: figure["text"] for figure in listed}
+
+
+def _state(html: str, site: Path, browser: str, moment: dt.datetime) -> str:
+    """Return a digest of all that the PDF shows and of what prints it."""
+    program = Path(browser).stat()
+    digest = hashlib.sha256(f"{html}\0{moment}\0{program.st_size} {program.st_mtime_ns}".encode())
+    for name in MADE_BY:
+        digest.update((Path(__file__).parent.parent / name).read_bytes())
+    for source in sorted({*re.findall(r'(?:src|href)="([^"#]+)"', html)}):
+        path = site / source.removeprefix(f"{ORIGIN}/").removeprefix("../")
+        if path.is_file():
+            digest.update(source.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _cover_of(root: Path) -> Cover:
+    """Return what the first leaf says, from the book's own settings."""
+    from proofbook.build.one_page import Cover
+
+    config = settings(root)
+    sphinx = (config.get("sphinx") or {}).get("config") or {}
+    return Cover(
+        title=str(config.get("title") or "The book"),
+        author=str(config.get("author") or ""),
+        language=str(sphinx.get("language") or "en"),
+        version=this_project().version,
+        source_digest=source_digest(),
+        licence=str(config.get("copyright") or ""),
+        checked=checked_words(root),
+        year=this_project().year,
+    )
+
+
+def _marks() -> dict[str, str]:
+    """Return how each kind of number is marked, as HTML, and what that means."""
+    from proofbook.pages.number_roles import KINDS, kind_signs
+
+    return {sign: KINDS[kind][1] for kind, sign in kind_signs().items()}
+
+
+def checked_words(root: Path) -> str:
+    """Say when the numbers of the book were last run again and compared, from the record of that.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
+
+    Raises
+    ------
+    InputError
+        If the record cannot be read.
+    """
+    from proofbook.pages.addresses import cache_folder
+    from proofbook.pages.page_checks import amounts, checked, commit_words, shown_counts
+
+    known = checked(root, cache_folder(root))
+    held = [known.checks[page] for page in known.digests if known.state(page) == "current"]
+    if not held:
+        return "Not checked yet, or not since it changed."
+    if len(held) < len(known.digests):
+        return (
+            f"{len(held)} of {len(known.digests)} chapters with numbers were checked as they are; "
+            "the others not, or not since they changed."
+        )
+    oldest = min(held, key=lambda check: check.date)
+    commit = re.sub("<[^>]*>", "", commit_words(oldest))
+    return (
+        f"{amounts(shown_counts(held))} were run again and compared, the longest ago on "
+        f"{oldest.date.isoformat()}, {commit}, with Python {oldest.versions['python']}, "
+        f"data digest {oldest.data_digest[:8]}."
+    )
+
+
+# ---------------------------------------------------------------- the offer
+
+
+def offer(href: str, leaves: int, size_bytes: int) -> str:
+    """Return the line of the first page that offers the PDF.
+
+    Examples
+    --------
+    >>> offer("../kvledger.pdf", 96, 3 * 2**20)
+    '<p class="kv-pdf"><a href="../kvledger.pdf">This book as a PDF</a> (96 pages, 3.0 MiB)</p>'
+    """
+    return (
+        f'<p class="kv-pdf"><a href="{href}">This book as a PDF</a> '
+        f"({leaves} pages, {size_bytes / 2**20:.1f} MiB)</p>"
+    )
+
+
+def offered(html: str, line: str) -> str:
+    r"""Return a page with the offer below its title: in the place of an older one, if any.
+
+    Examples
+    --------
+    >>> page = offered("<article><h1>A</h1><p>B</p></article>", '<p class="kv-pdf">C</p>')
+    >>> page
+    '<article><h1>A</h1>\n<p class="kv-pdf">C</p><p>B</p></article>'
+    >>> offered(page, "")
+    '<article><h1>A</h1><p>B</p></article>'
+    """
+    bare = re.sub(r'\n<p class="kv-pdf">.*?</p>', "", html, flags=re.DOTALL)
+    end = bare.find("</h1>", max(bare.find("<article"), 0))
+    if not line or end < 0:
+        return bare
+    end += len("</h1>")
+    return f"{bare[:end]}\n{line}{bare[end:]}"
+
+
+def _write_offer(page: Path, line: str) -> None:
+    old = page.read_text(encoding="utf-8")
+    new = offered(old, line)
+    if new != old:
+        write_whole(page, new.encode())

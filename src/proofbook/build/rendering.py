@@ -1,10 +1,12 @@
 """Make the pages from executed notebooks, and swap them in whole or not at all."""
 
-# Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
-# mypy: disable-error-code="import-untyped,no-untyped-call"
+# Jupyter Book ships no types.
+# mypy: disable-error-code="import-untyped"
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -12,12 +14,16 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urldefrag
 
-from proofbook.build.runs_of_notebooks import Run, say
-from proofbook.build.sphinx_runs import run_sphinx
-from proofbook.contents import STAMP, BuildError, Place, chapters, input_files, settings
+from proofbook.contents import STAMP, Place, input_files, page_files, settings
 from proofbook.errors import InputError
 from proofbook.files import files_digest
+from proofbook.project import source_digest, this_project
+
+if TYPE_CHECKING:
+    from proofbook.build.kept_runs import Run
 
 REDIRECT = """<!DOCTYPE html>
 <html lang="en">
@@ -32,16 +38,29 @@ REDIRECT = """<!DOCTYPE html>
 """
 
 
-def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
+def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> str:
     """Make the HTML from executed notebooks and swap it in, or raise and change nothing.
+
+    Parameters
+    ----------
+    place : Place
+        The book.
+    runs : sequence of Run
+        What its notebooks gave.
+    inputs : str
+        Digest of all that the pages depend on.
+
+    Returns
+    -------
+    str
+        What became of the printed book.
 
     Raises
     ------
-    BuildError
+    InputError
         If there was any warning.
     """
-    from proofbook.build.pdf import make_pdf
-    from proofbook.project import source_digest, this_project
+    from proofbook.build.printing import make_pdf
 
     stage, root = place.stage, place.root
     # Sphinx sees edits to pages; all else that pages depend on, it may not.
@@ -50,9 +69,9 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
         for path in input_files(root)
         if path.parent != root / "chapters" or path.suffix not in {".ipynb", ".md"}
     ]
-    names = [path.relative_to(root).as_posix() for path in chapters(root)]
+    pages = [path.relative_to(root).as_posix() for path in page_files(root)]
     state = hashlib.sha256(
-        json.dumps([files_digest(others, root), names, sorted(run.key for run in runs)]).encode()
+        json.dumps([files_digest(others, root), pages, sorted(run.key for run in runs)]).encode()
     ).hexdigest()
     state_file = stage / "state"
     if not state_file.is_file() or state_file.read_text(encoding="utf-8") != state:
@@ -60,37 +79,61 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> None:
     stage.mkdir(parents=True, exist_ok=True)
     # Without it, a build that is broken off starts afresh: half a memory hides warnings.
     state_file.unlink(missing_ok=True)
+    html = stage / "html"
     try:
-        result, warnings = run_sphinx(
-            root, stage / "html", stage / "doctrees", warningiserror=True, keep_going=True
+        result, warnings = _run_sphinx(
+            root, html, stage / "doctrees", warningiserror=True, keep_going=True
         )
         print(readable(warnings, root), end="", file=sys.stderr, flush=True)
-        reports = sorted((stage / "html" / "reports").rglob("*.err.log"))
+        reports = sorted((html / "reports").rglob("*.err.log"))
         if isinstance(result, BaseException):
-            raise BuildError(f"Sphinx failed: {type(result).__name__}: {result}")
+            raise InputError(f"Sphinx failed: {type(result).__name__}: {result}")
         if result != 0:
-            raise BuildError("the warnings above are errors")
+            raise InputError("the warnings above are errors")
         if reports:
-            raise BuildError("\n".join(path.read_text(encoding="utf-8") for path in reports))
+            raise InputError("\n".join(path.read_text(encoding="utf-8") for path in reports))
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         raise
-    first = chapters(root)[0].relative_to(root).with_suffix(".html").as_posix()
+    first = Path(pages[0]).with_suffix(".html").as_posix()
     if first != "index.html":
         page = REDIRECT.format(title=settings(root).get("title", "The book"), page=first)
-        (stage / "html" / "index.html").write_text(page, encoding="utf-8")
-    try:
-        say(make_pdf(root, stage / "html", place.build / "pdf"))
-    except InputError as error:
-        raise BuildError(str(error)) from error
+        (html / "index.html").write_text(page, encoding="utf-8")
+    printed = make_pdf(root, html, place.build / "pdf")
     record = {
         "version": this_project().version,
         "source_digest": source_digest(),
         "inputs": inputs,
     }
-    (stage / "html" / STAMP).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (html / STAMP).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     state_file.write_text(state, encoding="utf-8")
-    swap_in(stage / "html", place.html)
+    swap_in(html, place.html)
+    return printed
+
+
+def _run_sphinx(root: Path, out: Path, doctrees: Path, **options: Any) -> tuple[Any, str]:
+    """Run Sphinx with the settings that Jupyter Book makes of ``_config.yml``.
+
+    What comes back is zero if all went well, or what stopped Sphinx; and its warnings.
+    """
+    from jupyter_book.sphinx import build_sphinx
+
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        result = build_sphinx(
+            str(root),
+            str(out),
+            noconfig=True,
+            path_config=str(root / "_config.yml"),
+            confoverrides={
+                "external_toc_path": (root / "_toc.yml").as_posix(),
+                "latex_individualpages": False,
+            },
+            doctreedir=str(doctrees),
+            quiet=True,
+            **options,
+        )
+    return result, said.getvalue()
 
 
 def readable(warnings: str, root: Path) -> str:
@@ -119,6 +162,47 @@ def readable(warnings: str, root: Path) -> str:
     return re.sub(r"\.ipynb:(\d+):", place, text)
 
 
+def check_links(root: Path, folder: Path) -> tuple[int, list[str]]:
+    """Ask for every address to which a page links, with Sphinx's own checker.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_config.yml``; its notebooks have been run.
+    folder : Path
+        Where the checker writes; what was there goes.
+
+    Returns
+    -------
+    links : int
+        How many there are.
+    broken : list of str
+        One line for each broken link: source, line, address and what came instead.
+
+    Raises
+    ------
+    InputError
+        If the pages could not be read at all.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    result, said = _run_sphinx(root, folder / "out", folder / "doctrees", builder="linkcheck")
+    report = folder / "out" / "output.json"
+    if isinstance(result, BaseException) or not report.is_file():
+        raise InputError(f"the pages could not be read: {result}\n{said}")
+    lines = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
+    links = {urldefrag(line["uri"]).url for line in lines if line["uri"].startswith("http")}
+    broken = sorted(
+        f"{line['filename']}, line {line['lineno']}: {line['uri']}: {line['info'] or 'no answer'}"
+        for line in lines
+        if line["status"] in {"broken", "timeout"}
+    )
+    return len(links), broken
+
+
+# ---------------------------------------------------------------- swapping in
+
+
 def swap_in(made: Path, shown: Path) -> None:
     """Show a copy of `made` at `shown`: all of it, or what was there before.
 
@@ -127,7 +211,7 @@ def swap_in(made: Path, shown: Path) -> None:
     """
     new, old = shown.with_name(shown.name + ".new"), shown.with_name(shown.name + ".old")
     shutil.rmtree(new, ignore_errors=True)
-    # Sphinx's memory of its settings, paths among them, is no page.
+    # .buildinfo holds absolute paths.
     shutil.copytree(made, new, ignore=shutil.ignore_patterns(".buildinfo*"))
     restore(shown)
     if shown.exists():

@@ -1,9 +1,9 @@
-r"""What a page lacks for readers with a keyboard, a screen reader, or no scripts.
+"""What a page lacks for readers with a keyboard, a screen reader, no scripts or no network.
 
-Three mends. A style sheet for browsers that run no script says in media queries what scripts say
-with an attribute: whether the page is light or dark. Formulas say what is a fence, a product and
-a function, which :math:`p\lceil n/p\rceil` leaves to the eye. Two pieces of the theme's templates
-get the element that they lack. Beside them lie ``access.css`` and ``access.js`` in ``assets/``.
+A style sheet for browsers that run no script says in media queries what scripts say with an
+attribute: whether the page is light or dark. Pieces of the theme's templates get the element that
+they lack. Markup that a screen reader stumbles over is mended, and nothing is asked of another
+host. Beside them lie ``access.css`` and ``access.js`` in ``assets/``.
 """
 
 # Sphinx and tinycss2 ship no types, or not all of them.
@@ -11,26 +11,25 @@ get the element that they lack. Beside them lie ``access.css`` and ``access.js``
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import tinycss2
-from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-__all__ = ["MATHML", "NOSCRIPT", "setup", "spoken", "without_scripts"]
+from proofbook.pages.addresses import ASSETS, site_of
 
-ASSETS = Path(__file__).parent / "assets"
 TEMPLATES = Path(__file__).parent / "templates"
 NOSCRIPT = "noscript.css"
-MATHML = "http://www.w3.org/1998/Math/MathML"
 #: What the theme writes into ``data-theme`` when no script has yet chosen one of the two.
 UNDECIDED = "auto"
 MODES = ("light", "dark")
+THEBE = re.compile(
+    r"\s*<script type=\"text/x-thebe-config\">.*?</script>\s*<script>kernelName = [^<]*</script>",
+    re.DOTALL,
+)
 
 # ---------------------------------------------------------------- colours without scripts
 
@@ -97,128 +96,6 @@ def _selectors(prelude: Iterable[Any]) -> list[str]:
     return [tinycss2.serialize(part).strip() for part in parts]
 
 
-# ---------------------------------------------------------------- formulas read aloud
-
-OPENING, CLOSING = "⌈⌊([{", "⌉⌋)]}"
-TIMES, APPLIED = "\u2062", "\u2061"
-#: Elements whose children stand in a row.
-ROWS = {"math", "mrow", "mstyle", "mpadded", "msqrt", "mtd"}
-VALUES = {"mi", "mn", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup", "mover", "munder"}
-#: A space at least this wide stands between two formulas, not between two factors.
-WIDE_EM = 0.9
-
-
-def spoken(body: str) -> str:
-    """Say in each formula of a page what only its look says.
-
-    Ceilings, floors and full stops are no identifiers; between two factors stands a product, and
-    between a function and its argument an application, both invisible.
-
-    Parameters
-    ----------
-    body : str
-        HTML with MathML in it.
-
-    Returns
-    -------
-    str
-        HTML that looks the same.
-
-    Examples
-    --------
-    >>> print(spoken("<p><math><mn>2</mn><mi>⌈</mi><mi>x</mi><mi>⌉</mi></math></p>"))
-    <p><math><mn>2</mn><mo>\u2062</mo><mo form="prefix" stretchy="false">⌈</mo><mi>x</mi>\
-<mo form="postfix" stretchy="false">⌉</mo></math></p>
-    """
-    return re.sub(r"<math\b.*?</math>", lambda found: _spoken(found[0]), body, flags=re.DOTALL)
-
-
-def _spoken(formula: str) -> str:
-    root = ElementTree.fromstring(formula.replace(f' xmlns="{MATHML}"', "", 1))
-    for element in root.iter():
-        _name_signs(element)
-    for element in list(root.iter()):
-        if element.tag in ROWS:
-            _join(element)
-    text = ElementTree.tostring(root, encoding="unicode")
-    return text.replace("<math", f'<math xmlns="{MATHML}"', 1) if MATHML in formula else text
-
-
-def _name_signs(element: ElementTree.Element) -> None:
-    """Make operators of fences, and words of the stops that end a sentence."""
-    text = element.text or ""
-    if element.tag not in {"mi", "mo"} or len(text) != 1:
-        return
-    if text in OPENING + CLOSING:
-        element.tag = "mo"
-        element.set("form", "prefix" if text in OPENING else "postfix")
-        element.set("stretchy", "false")
-    elif text in ".:;":
-        element.tag = "mtext"
-
-
-def _join(row: ElementTree.Element) -> None:
-    """Put the invisible operator between two neighbours that need one."""
-    children = list(row)
-    for left, right in pairwise(children):
-        after = left
-        if _is_narrow_space(right):
-            following = children[children.index(right) + 1 :]
-            after, right = left, following[0] if following else right
-        if not (_ends_value(left) and _begins_value(right)):
-            continue
-        sign = ElementTree.Element("mo")
-        named = left.tag == "msub" and (right.text or "") == "("
-        sign.text = APPLIED if named else TIMES
-        row.insert(list(row).index(after) + 1, sign)
-
-
-def _is_narrow_space(element: ElementTree.Element) -> bool:
-    if element.tag != "mspace":
-        return False
-    width = re.fullmatch(r"([\d.]+)em", element.get("width", ""))
-    return width is not None and float(width[1]) < WIDE_EM
-
-
-def _ends_value(element: ElementTree.Element) -> bool:
-    return element.tag in VALUES or (element.tag == "mo" and (element.text or "") in {*CLOSING})
-
-
-def _begins_value(element: ElementTree.Element) -> bool:
-    return element.tag in VALUES or (element.tag == "mo" and (element.text or "") in {*OPENING})
-
-
-# ---------------------------------------------------------------- pages
-
-
-def _page_context(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
-) -> None:
-    if "body" in context:
-        context["body"] = spoken(context["body"])
-    href = context["pathto"](f"_static/{NOSCRIPT}", 1)
-    link = f'<noscript><link rel="stylesheet" href="{href}"></noscript>'
-    context["metatags"] = context.get("metatags", "") + link
-
-
-def _write_noscript(app: Sphinx, error: Exception | None) -> None:
-    """Complete the style sheet for browsers without scripts, from all the others of the site."""
-    if error is not None or app.builder is None or app.builder.format != "html":
-        return
-    static = Path(app.outdir) / "_static"
-    own = (ASSETS / NOSCRIPT).read_text(encoding="utf-8")
-    first = Path(cast(Any, app.builder).get_outfilename(app.config.root_doc))
-    pages = [first, *(path for path in sorted(static.parent.rglob("*.html")) if path != first)]
-    names = style_sheets(path.read_text(encoding="utf-8") for path in pages if path.is_file())
-    parts = [without_scripts((static / name).read_text(encoding="utf-8")) for name in names]
-    text = "\n".join(part for part in parts if part)
-    (static / NOSCRIPT).write_text(f"{own}\n{text}\n", encoding="utf-8")
-
-
 def style_sheets(pages: Iterable[str]) -> list[str]:
     """Return the style sheets that pages load from ``_static``, in the order of the first page.
 
@@ -238,20 +115,97 @@ def style_sheets(pages: Iterable[str]) -> list[str]:
     return [name for name in found if name != NOSCRIPT]
 
 
+# ---------------------------------------------------------------- pages
+
+
+def tidy(body: str) -> str:
+    """Mend what the tools below write in ways that a screen reader cannot follow.
+
+    Parameters
+    ----------
+    body : str
+        The HTML of a page.
+
+    Examples
+    --------
+    >>> tidy('<div role="list"><div role="doc-biblioentry">A</div></div>')
+    '<div role="list"><div role="listitem">A</div></div>'
+    >>> tidy('<tr><th class="head stub"></th><th>a</th></tr>')
+    '<tr><td class="head stub"></td><th>a</th></tr>'
+    """
+    # What is left of the launch buttons that this book does not have.
+    body = THEBE.sub("", body)
+    # A list may hold list items only; the newer role is not one.
+    body = body.replace('role="doc-biblioentry"', 'role="listitem"')
+    # A header cell with nothing in it heads nothing.
+    return re.sub(r"<th\b([^>]*)>(\s|<p>\s*</p>)*</th>", r"<td\1></td>", body)
+
+
+def _page_context(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
+) -> None:
+    """Link to the style sheet without scripts; mend the body, and ask nothing of the network."""
+    href = context["pathto"](f"_static/{NOSCRIPT}", 1)
+    link = f'<noscript><link rel="stylesheet" href="{href}"></noscript>'
+    context["metatags"] = context.get("metatags", "") + link
+    if "body" in context:
+        context["body"] = tidy(context["body"])
+    for name in ("script_files", "css_files"):
+        context[name] = [item for item in context.get(name, ()) if not _asks_network(item)]
+
+
+def _asks_network(item: Any) -> bool:
+    """Tell whether a script or style belongs to thebe, or lies on another machine."""
+    file = str(getattr(item, "filename", "") or "")
+    text = f"{item} {file} {getattr(item, 'attributes', {}).get('body') or ''}"
+    return "thebe" in text.lower() or "//" in file
+
+
+def _finish(app: Sphinx, error: Exception | None) -> None:
+    """Complete the style sheet for browsers without scripts, from all the others of the site."""
+    site = site_of(app, error)
+    if site is None:
+        return
+    static = site / "_static"
+    for path in static.glob("*webpack-macros.html"):
+        path.unlink()  # pieces of its templates that the theme leaves, which are no pages
+    own = (ASSETS / NOSCRIPT).read_text(encoding="utf-8")
+    first = Path(cast(Any, app.builder).get_outfilename(app.config.root_doc))
+    pages = [first, *(path for path in sorted(site.rglob("*.html")) if path != first)]
+    names = style_sheets(path.read_text(encoding="utf-8") for path in pages if path.is_file())
+    parts = [without_scripts((static / name).read_text(encoding="utf-8")) for name in names]
+    text = "\n".join(filter(None, parts))
+    (static / NOSCRIPT).write_text(f"{own}\n{text}\n", encoding="utf-8")
+
+
 def _configure(app: Sphinx, config: Config) -> None:
     # Before the theme's own, which stand there too.
     cast(Any, config).templates_path.insert(0, str(TEMPLATES))
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def _keep_copyright(app: Sphinx) -> None:
+    """Let the year of the copyright stay as it is written, whatever ``SOURCE_DATE_EPOCH`` says.
+
+    Sphinx puts the variable's year in its place. Here the year is a statement of the authors, and
+    no page changes with the moment at which it is made.
+    """
+    written: list[Any] = []
+
+    def remember(app: Sphinx, config: Any) -> None:
+        written.append(config.copyright)
+
+    def put_back(app: Sphinx, config: Any) -> None:
+        config.copyright = written.pop()
+
+    app.connect("config-inited", remember, priority=1)
+    app.connect("config-inited", put_back, priority=999)
+
+
+def setup(app: Sphinx) -> None:
     """Add the mends to a Sphinx application."""
+    _keep_copyright(app)
     app.add_css_file("access.css", priority=905)
     app.add_js_file("access.js", loading_method="defer")
     app.connect("config-inited", _configure, priority=100)
-    app.connect("html-page-context", _page_context, priority=920)
-    app.connect("build-finished", _write_noscript, priority=910)
-    return {
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    app.connect("html-page-context", _page_context, priority=880)
+    app.connect("build-finished", _finish, priority=910)

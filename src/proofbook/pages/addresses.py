@@ -1,171 +1,216 @@
-"""What depends on where the book is: cards, a map, a page for lost readers, launch buttons.
-
-No address is made up. Where ``html.baseurl`` of ``_config.yml`` is empty, a card has no address and
-no picture, and there is no map; where ``repository.url`` is, no button offers to run a notebook.
-"""
+"""Where things stand: the results of execution, their files, and their places on the site."""
 
 # Sphinx ships no types, or not all of them.
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
+import posixpath
 import re
-import textwrap
+import shutil
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple, cast
 
-from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.config import Config
+from sphinx.environment import BuildEnvironment
 
-from proofbook.catalogue import Catalogue, Entry
-from proofbook.contents import base_url
-from proofbook.pages.gallery import png_size
-from proofbook.pages.page_catalogue import catalogue
-from proofbook.pages.page_places import figures_folder
+from proofbook.catalogue import FILES, Catalogue, Entry, What, read_catalogue
+from proofbook.project import source_digest
+from proofbook.showing import figures_folder
 
-__all__ = ["NOT_FOUND", "card_of", "description", "setup"]
-
-#: As much of a page's beginning as a card shows.
-DESCRIPTION_CHARACTERS = 200
-#: Pages that a map of the site leaves out: nobody looks for them from elsewhere.
-UNLISTED = ["404.html", "search.html", "genindex.html"]
-NOT_FOUND = """<section id="page-not-found">
-<h1>Page not found</h1>
-<p>This book has no page at that address. If it came from a citation, look for the id that the
-citation names, such as <code>fig-slack-share</code>:</p>
-<form action="{root}search.html" method="get" role="search">
-<label for="kv-lost">Id or words</label>
-<input type="search" id="kv-lost" name="q">
-<button type="submit">Search</button>
-</form>
-<ul>
-<li><a href="{root}chapters/figures.html">All figures and tables</a>, with their files</li>
-<li><a href="{root}chapters/numbers.html">All numbers</a>, by id</li>
-<li><a href="{root}index.html">The first page</a></li>
-</ul>
-</section>
-"""
+ASSETS = Path(__file__).parent / "assets"
+#: The page that lists every number, with a row ``row-<id>`` for each.
+NUMBERS_PAGE = "numbers"
+CITED = re.compile(r"^(?P<name>[^\W\d_][\w'-]*)\b[^,;]*?\b(?P<year>(?:19|20)\d\d)\b")
 
 
-def _configure(app: Sphinx, config: Config) -> None:
-    """Tell the extensions the address, if there is one."""
-    settings = cast(Any, config)
-    base = base_url(Path(app.srcdir))
-    settings.html_baseurl = base
-    settings.ogp_site_url = base
-    # Drawn cards need fonts of their own and differ by machine; a figure says more.
-    settings.ogp_social_cards = {"enable": False}
-    settings.ogp_site_name = settings.html_title
-    settings.ogp_enable_meta_description = False  # ours leaves out formulas
-    settings.notfound_urls_prefix = urlsplit(base).path or "/"
-    settings.notfound_context = {
-        "title": "Page not found",
-        "body": NOT_FOUND.format(root=settings.notfound_urls_prefix),
-    }
-    if base:
-        app.setup_extension("sphinx_sitemap")
-        settings.site_url = base
-        settings.sitemap_url_scheme = "{link}"
-        settings.sitemap_excludes = UNLISTED
-        settings.sitemap_indent = 1
+# ---------------------------------------------------------------- results and their files
 
 
-def _without_launch(app: Sphinx, config: Config) -> None:
-    """Take out the buttons that run a notebook elsewhere where no repository is named.
-
-    The theme would stop at an empty name.
-    """
-    options = cast(Any, config).html_theme_options
-    if not str(options.get("repository_url") or "").strip():
-        options["launch_buttons"] = {}
-
-
-def card_of(listed: Catalogue, page: str) -> Entry | None:
-    """Return the figure that stands for a page: its first, or else the book's first.
+def cache_folder(root: Path) -> Path:
+    """Return the folder of execution results that belong to the present code and data.
 
     Parameters
     ----------
-    listed : Catalogue
-        What the book shows.
-    page : str
-        Without suffix.
+    root : Path
+        The folder that holds ``_toc.yml``.
+
+    Examples
+    --------
+    >>> cache_folder(Path("book")).parts[:3]
+    ('book', '_build', 'cache')
     """
-    figures = [entry for entry in listed.entries.values() if entry.what == "figure"]
-    return next((entry for entry in figures if entry.page == page), figures[0] if figures else None)
+    return root / "_build" / "cache" / source_digest()[:16]
 
 
-def description(doctree: nodes.document) -> str:
-    """Return how a page begins: its first paragraph without a formula, cut at a word.
+def catalogue() -> Catalogue:
+    """Return what the executed notebooks show: the numbers, figures and tables of this build."""
+    return _read(figures_folder().parent)
+
+
+@cache
+def _read(folder: Path) -> Catalogue:
+    return read_catalogue(folder)
+
+
+def entry_of(id: str) -> Entry:
+    """Return one entry.
+
+    Raises
+    ------
+    ValueError
+        If no notebook of this build shows the id.
+    """
+    try:
+        return catalogue().entries[id]
+    except KeyError:
+        raise ValueError(
+            f"{id} is not in the catalogue of this build; run `make clean`, then `make book`"
+        ) from None
+
+
+def of_page(page: str, what: What) -> list[Entry]:
+    """Return what a page shows of one sort, in order."""
+    return [e for e in catalogue().entries.values() if e.page == page and e.what == what]
+
+
+def site_of(app: Sphinx, error: Exception | None) -> Path | None:
+    """Return the folder of the finished pages; None if they are no site, or were not finished."""
+    if error is not None or app.builder is None or app.builder.format != "html":
+        return None
+    return Path(app.outdir)
+
+
+def kept_by_page(env: BuildEnvironment, name: str) -> dict[str, list[Any]]:
+    """Return a record of Sphinx's memory between builds: page -> what was noted of it.
+
+    What was noted of a page goes when the page is read again, and comes together where pages are
+    read side by side.
+    """
+    notes = cast(Any, env).__dict__.setdefault("proofbook_notes", {})
+    return cast("dict[str, list[Any]]", notes.setdefault(name, {}))
+
+
+def _purge_notes(app: Sphinx, env: BuildEnvironment, docname: str) -> None:
+    for pages in cast(Any, env).__dict__.get("proofbook_notes", {}).values():
+        pages.pop(docname, None)
+
+
+def _merge_notes(app: Sphinx, env: BuildEnvironment, docnames: Any, other: Any) -> None:
+    for name, pages in other.__dict__.get("proofbook_notes", {}).items():
+        read = {page: noted for page, noted in pages.items() if page in set(docnames)}
+        kept_by_page(env, name).update(read)
+
+
+# ---------------------------------------------------------------- from the page being written
+
+
+class Link(NamedTuple):
+    """Words, and where they lead; nowhere, if there is no such place on the site."""
+
+    text: str
+    href: str | None
+
+
+def link(href: str, words: str, **attributes: str) -> str:
+    """Return a link whose words are text, not markup.
+
+    Examples
+    --------
+    >>> link("a.csv", "CSV", download="")
+    '<a href="a.csv" download>CSV</a>'
+    """
+    more = "".join(
+        f" {name.replace('_', '-')}" + (f'="{escape(value)}"' if value else "")
+        for name, value in attributes.items()
+    )
+    return f'<a href="{escape(href)}"{more}>{escape(words)}</a>'
+
+
+def to_page(builder: Any, docname: str) -> str:
+    """Return the address of a page, from the page being written."""
+    return str(builder.get_relative_uri(builder.current_docname, docname))
+
+
+def to_place(builder: Any, docname: str, anchor: str) -> str:
+    """Return the address of an anchor of a page, from the page being written."""
+    here = docname == str(builder.current_docname)
+    return f"{'' if here else to_page(builder, docname)}#{anchor}"
+
+
+def to_file(builder: Any, path: str) -> str:
+    """Return the address of a file below the root of the site, from the page being written."""
+    # imgpath is how this page reaches _images/, whatever the builder.
+    return posixpath.join(posixpath.dirname(str(builder.imgpath)), path)
+
+
+def to_number(builder: Any, entry: Entry) -> str:
+    """Return where all is said of a number: its row in the list of numbers, if there is one."""
+    listed = numbers_page(builder.env)
+    if listed is None:
+        return to_place(builder, entry.page, entry.anchor)
+    return to_place(builder, listed, f"row-{entry.id}")
+
+
+def numbers_page(env: Any) -> str | None:
+    """Return the page that lists every number, or None in a book without one."""
+    name = posixpath.join(posixpath.dirname(str(env.config.root_doc)), NUMBERS_PAGE)
+    return name if name in env.found_docs else None
+
+
+def to_cell(builder: Any, entry: Entry) -> Link:
+    """Return the cell that shows an entry, named with its page."""
+    title = builder.env.titles[entry.page].astext() if entry.page in builder.env.titles else ""
+    return Link(title or entry.page, to_place(builder, entry.page, f"cell-{entry.cell}"))
+
+
+def to_source(builder: Any, source: str) -> Link:
+    """Return a source, with its place in the bibliography if it names a work that stands there.
 
     Parameters
     ----------
-    doctree : document
-        The page.
+    builder : Builder
+        Sphinx's.
+    source : str
+        A citation such as ``Kwon et al. 2023``, the key of a work, or a file.
     """
-    for paragraph in doctree.findall(nodes.paragraph):
-        if not isinstance(paragraph.parent, nodes.section):
-            continue  # of a list, a caption or a note
-        if next(paragraph.findall(nodes.math), None) is None:
-            return textwrap.shorten(paragraph.astext(), DESCRIPTION_CHARACTERS, placeholder=" …")
-    return ""
+    domain = cast(Any, builder.env).domains.get("cite")
+    if domain is None:
+        return Link(source, None)
+    entries = domain.bibdata.data.entries
+    key = source if source in entries else work_cited(source, entries)
+    for citation in domain.citations:
+        if citation.key == key:
+            page = citation.bibliography_key.docname
+            return Link(source, to_place(builder, page, citation.citation_id))
+    return Link(source, None)
 
 
-def _card(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
-) -> None:
-    """Choose sort and picture of a page's card, before it is written."""
-    if doctree is None:
-        return
-    # A copy: the card's maker takes out of it what it used.
-    fields = dict(context.get("meta") or {})
-    fields["og:type"] = "website" if pagename == app.config.root_doc else "article"
-    words = description(doctree)
-    if words:
-        fields["og:description"] = words
-        tag = f'<meta name="description" content="{escape(words)}" />'
-        context["metatags"] = f"{context.get('metatags') or ''}\n{tag}"
-    base = cast(Any, app.config).html_baseurl
-    entry = card_of(catalogue(), pagename)
-    if base and entry is not None:
-        name = f"{entry.id}.png"
-        width, height = png_size((figures_folder() / name).read_bytes())
-        fields |= {
-            "og:image": f"{base}figures/{name}",
-            "og:image:alt": entry.alt or entry.text,
-            "og:image:width": str(width),
-            "og:image:height": str(height),
-        }
-    context["meta"] = fields
+def work_cited(source: str, entries: Any) -> str | None:
+    """Return the key of the one work whose first author and year a citation names, or None."""
+    match = CITED.match(source)
+    if match is None:
+        return None
+    found = []
+    for key, entry in entries.items():
+        people = entry.persons.get("author", ())
+        names = "".join(people[0].last_names) if people else ""
+        if names == match["name"] and entry.fields.get("year") == match["year"]:
+            found.append(str(key))
+    return found[0] if len(found) == 1 else None
 
 
-def _without_address(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
-) -> None:
-    """Take out an address without a host, and give the page for lost readers its root."""
-    if pagename == cast(Any, app.config).notfound_pagename:
-        context["content_root"] = cast(Any, app.config).notfound_urls_prefix
-        context["pageurl"] = None
-    if not cast(Any, app.config).html_baseurl:
-        tags = context.get("metatags") or ""
-        context["metatags"] = re.sub(r'<meta property="og:url"[^>]*>\n?', "", tags)
+def _copy_lists(app: Sphinx, error: Exception | None) -> None:
+    """Put ``numbers.json``, ``figures.json`` and ``tables.json`` at the root of the site."""
+    site = site_of(app, error)
+    if site is not None:
+        for name in FILES:
+            shutil.copyfile(figures_folder().parent / name, site / name)
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Add cards, the page for wrong addresses and, where there is an address, the map."""
-    app.setup_extension("sphinxext.opengraph")
-    app.setup_extension("notfound.extension")
-    app.connect("config-inited", _configure, priority=90)
-    app.connect("config-inited", _without_launch, priority=90)
-    app.connect("html-page-context", _card, priority=400)
-    app.connect("html-page-context", _without_address, priority=600)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def setup(app: Sphinx) -> None:
+    """Add the record of what was noted of pages, and the lists at the site's root."""
+    app.connect("env-purge-doc", _purge_notes)
+    app.connect("env-merge-info", _merge_notes)
+    app.connect("build-finished", _copy_lists, priority=900)

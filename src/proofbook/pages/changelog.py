@@ -8,11 +8,10 @@ book that is being built.
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -25,9 +24,10 @@ from sphinx.util.docutils import SphinxDirective
 from proofbook.catalogue import read_catalogue
 from proofbook.catalogue.changes import Changes, compare, markdown
 from proofbook.catalogue.editions import Edition, read_release, release_names, what_prints
-from proofbook.contents import page_files
+from proofbook.contents import stored_notebooks
 from proofbook.errors import InputError
-from proofbook.pages.page_places import figures_folder
+from proofbook.pages.addresses import kept_by_page
+from proofbook.showing import figures_folder
 
 LOGGER = logging.getLogger(__name__)
 NUMBERS_PAGE = "chapters/numbers"
@@ -67,7 +67,7 @@ class ChangesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the sections, or a warning that says what cannot be read."""
-        pages_of(self.env).add(self.env.docname)
+        kept_by_page(self.env, "changelogs")[self.env.docname] = []
         try:
             steps = history(map(read_release, release_names()), present_book(Path(self.env.srcdir)))
         except InputError as error:
@@ -126,36 +126,20 @@ def _names_entry(node: nodes.Node) -> bool:
 def present_book(root: Path) -> Edition:
     """Return the book that is being built: its catalogue, as the notebooks' results gave it."""
     catalogue = read_catalogue(figures_folder().parent)
-    notebooks = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in page_files(root)
-        if path.suffix == ".ipynb"
-    ]
-    return Edition(f"{catalogue.version}, this book", catalogue, what_prints(notebooks))
-
-
-def pages_of(env: BuildEnvironment) -> set[str]:
-    """Return the pages that hold the directive, kept with the environment between builds."""
-    if not hasattr(env, "kvledger_changelogs"):
-        cast(Any, env).kvledger_changelogs = set()
-    return cast("set[str]", cast(Any, env).kvledger_changelogs)
+    return Edition(
+        f"{catalogue.version}, this book", catalogue, what_prints(stored_notebooks(root).values())
+    )
 
 
 def _read_again(
     app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
 ) -> list[str]:
     """Make the page anew at every build: it depends on all the others."""
-    return sorted(pages_of(env) - removed)
+    return sorted(kept_by_page(env, "changelogs").keys() - removed)
 
 
-def _merge(app: Sphinx, env: BuildEnvironment, docnames: Any, other: BuildEnvironment) -> None:
-    pages_of(env).update(pages_of(other))
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: Sphinx) -> None:
     """Add the directive."""
     app.add_directive("kvledger-changes", ChangesDirective)
     app.add_post_transform(LinksToEntries)
     app.connect("env-get-outdated", _read_again)
-    app.connect("env-merge-info", _merge)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

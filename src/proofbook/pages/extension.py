@@ -6,7 +6,7 @@ network for nothing, and that what would be a silent gap (an unknown number, a f
 files, a formula that cannot be set) is a warning, which the build treats as an error.
 """
 
-# Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
+# Sphinx ships no types, or not all of them.
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
@@ -19,57 +19,28 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 
-from proofbook.pages.figure_nodes import DOWNLOADS, FIGURE_FILES, read_drawing, svg_size
-from proofbook.pages.mathematics import mathml
-from proofbook.pages.number_roles import KINDS, legend
-from proofbook.pages.page_places import ASSETS, FIGURES_VARIABLE, cache_folder, figures_folder
-from proofbook.pages.page_stamps import stamp
-from proofbook.pages.tidying import tidy
-
-__all__ = [
-    "DOWNLOADS",
-    "FIGURES_VARIABLE",
-    "FIGURE_FILES",
-    "KINDS",
-    "cache_folder",
-    "figures_folder",
-    "legend",
-    "mathml",
-    "read_drawing",
-    "setup",
-    "stamp",
-    "svg_size",
-    "tidy",
-]
-
-#: Each a Sphinx extension of its own.
-PARTS = (
-    "proofbook.pages.page_catalogue",
-    "proofbook.pages.number_roles",
-    "proofbook.pages.cell_anchors",
-    "proofbook.pages.lines",
-    "proofbook.pages.figure_nodes",
-    "proofbook.pages.table_nodes",
-    "proofbook.pages.cards",
-    "proofbook.pages.mathematics",
-    "proofbook.pages.tidying",
-    "proofbook.pages.page_stamps",
-    "proofbook.pages.check_table",
-    "proofbook.pages.copyright",
-    "proofbook.pages.changelog",
-    "proofbook.pages.access",
+from proofbook.pages import (
+    access,
+    addresses,
+    changelog,
+    exhibits,
+    mathematics,
+    number_roles,
+    page_checks,
 )
+from proofbook.showing import FIGURES_VARIABLE
 
 
 def _configure(app: Sphinx, config: Config) -> None:
     """Tie the results of execution to the code and data that they came from."""
-    folder = cache_folder(Path(app.confdir or app.srcdir).resolve())
+    folder = addresses.cache_folder(Path(app.confdir or app.srcdir).resolve())
     os.environ[FIGURES_VARIABLE] = str(folder / "figures")
-    cast(Any, config).nb_execution_cache_path = str(folder / "jupyter_cache")
-    cast(Any, config).html_static_path.append(str(ASSETS))
-    cast(Any, config).html_math_renderer = "kvledger"
+    settings = cast(Any, config)
+    settings.nb_execution_cache_path = str(folder / "jupyter_cache")
+    settings.html_static_path.append(str(addresses.ASSETS))
+    settings.html_math_renderer = "kvledger"
     # Without a mode each first visit is an error in the browser's console.
-    cast(Any, config).html_context.setdefault("default_mode", "auto")
+    settings.html_context.setdefault("default_mode", "auto")
     if "sphinx.ext.autodoc" in app.extensions:
         app.connect("autodoc-skip-member", _skip_alias)
 
@@ -90,14 +61,22 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the extension, part by part, to a Sphinx application."""
     app.setup_extension("myst_nb")
-    for part in PARTS:
-        app.setup_extension(part)
+    for part in (
+        addresses,
+        number_roles,
+        exhibits,
+        mathematics,
+        page_checks,
+        changelog,
+        access,
+    ):
+        part.setup(app)
     app.add_css_file("kvledger.css", priority=900)
     app.add_css_file("print.css", priority=980, media="print")
     app.connect("config-inited", _configure, priority=100)
     app.connect("env-updated", _write_all)
     return {
-        "env_version": 1,
+        "env_version": 2,
         "parallel_read_safe": True,
         "parallel_write_safe": True,
     }

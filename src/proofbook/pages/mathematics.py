@@ -1,14 +1,17 @@
-"""Formulas, set as MathML when the book is built."""
+"""Formulas: set as MathML when the book is built, and said in words for readers who listen."""
 
-# Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
+# Sphinx and latex2mathml ship no types, or not all of them.
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from functools import lru_cache
 from html import escape
+from itertools import pairwise
 from typing import Any, cast
 
+from bs4 import Tag
 from docutils import nodes
 from latex2mathml.converter import convert as latex_to_mathml
 from sphinx.application import Sphinx
@@ -16,6 +19,7 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number, wrap_displaymath
 
 LOGGER = logging.getLogger(__name__)
+MATHML = "http://www.w3.org/1998/Math/MathML"
 
 
 @lru_cache(maxsize=1024)
@@ -97,9 +101,220 @@ def _visit_math_block(self: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+# ---------------------------------------------------------------- invisible operators
+
+OPENING, CLOSING = "⌈⌊([{", "⌉⌋)]}"
+TIMES, APPLIED = "\u2062", "\u2061"
+_FORMULA = re.compile(r"<math\b.*?</math>", re.DOTALL)
+#: Elements whose children stand in a row.
+ROWS = {"math", "mrow", "mstyle", "mpadded", "msqrt", "mtd"}
+VALUES = {"mi", "mn", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup", "mover", "munder"}
+#: A space at least this wide stands between two formulas, not between two factors.
+WIDE_EM = 0.9
+
+
+def with_operators(body: str) -> str:
+    """Say in each formula of a page what only its look says.
+
+    Ceilings, floors and full stops are no identifiers; between two factors stands a product, and
+    between a function and its argument an application, both invisible.
+
+    Parameters
+    ----------
+    body : str
+        HTML with MathML in it.
+
+    Returns
+    -------
+    str
+        HTML that looks the same.
+
+    Examples
+    --------
+    >>> print(with_operators("<p><math><mn>2</mn><mi>⌈</mi><mi>x</mi><mi>⌉</mi></math></p>"))
+    <p><math><mn>2</mn><mo>\u2062</mo><mo form="prefix" stretchy="false">⌈</mo><mi>x</mi>\
+<mo form="postfix" stretchy="false">⌉</mo></math></p>
+    """
+    return re.sub(
+        r"<math\b.*?</math>", lambda found: _with_operators(found[0]), body, flags=re.DOTALL
+    )
+
+
+def _with_operators(formula: str) -> str:
+    root = ElementTree.fromstring(formula.replace(f' xmlns="{MATHML}"', "", 1))
+    for element in root.iter():
+        _name_signs(element)
+    for element in list(root.iter()):
+        if element.tag in ROWS:
+            _join(element)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return text.replace("<math", f'<math xmlns="{MATHML}"', 1) if MATHML in formula else text
+
+
+def _name_signs(element: ElementTree.Element) -> None:
+    """Make operators of fences, and words of the stops that end a sentence."""
+    text = element.text or ""
+    if element.tag not in {"mi", "mo"} or len(text) != 1:
+        return
+    if text in OPENING + CLOSING:
+        element.tag = "mo"
+        element.set("form", "prefix" if text in OPENING else "postfix")
+        element.set("stretchy", "false")
+    elif text in ".:;":
+        element.tag = "mtext"
+
+
+def _join(row: ElementTree.Element) -> None:
+    """Put the invisible operator between two neighbours that need one."""
+    children = list(row)
+    for left, right in pairwise(children):
+        after = left
+        if _is_narrow_space(right):
+            following = children[children.index(right) + 1 :]
+            after, right = left, following[0] if following else right
+        if not (_ends_value(left) and _begins_value(right)):
+            continue
+        sign = ElementTree.Element("mo")
+        named = left.tag == "msub" and (right.text or "") == "("
+        sign.text = APPLIED if named else TIMES
+        row.insert(list(row).index(after) + 1, sign)
+
+
+def _is_narrow_space(element: ElementTree.Element) -> bool:
+    if element.tag != "mspace":
+        return False
+    width = re.fullmatch(r"([\d.]+)em", element.get("width", ""))
+    return width is not None and float(width[1]) < WIDE_EM
+
+
+def _ends_value(element: ElementTree.Element) -> bool:
+    return element.tag in VALUES or (element.tag == "mo" and (element.text or "") in {*CLOSING})
+
+
+def _begins_value(element: ElementTree.Element) -> bool:
+    return element.tag in VALUES or (element.tag == "mo" and (element.text or "") in {*OPENING})
+
+
+# ---------------------------------------------------------------- in words
+
+#: Sign -> words. What is not listed is read as it stands.
+SIGNS = {
+    "=": "equals",
+    "≠": "is not equal to",
+    "<": "is less than",
+    ">": "is greater than",
+    "≤": "is at most",
+    "≥": "is at least",
+    "≈": "is about",
+    "∈": "in",
+    "+": "plus",
+    "-": "minus",
+    "−": "minus",
+    "±": "plus or minus",
+    "×": "times",
+    "⋅": "times",
+    "·": "times",
+    "/": "over",
+    "∑": "the sum",
+    "∏": "the product",
+    "∞": "infinity",
+    "→": "to",
+    "…": "and so on",
+    "⋯": "and so on",
+    "⌈": "the ceiling of",
+    "⌉": "end ceiling",
+    "⌊": "the floor of",
+    "⌋": "end floor",
+    "(": "open bracket",
+    ")": "close bracket",
+    "[": "open bracket",
+    "]": "close bracket",
+    "{": "open brace",
+    "}": "close brace",
+    "|": "bar",
+    "∣": "bar",
+    "∗": "star",
+    "*": "star",
+    "′": "prime",
+    "\u2061": "of",
+}
+POWERS = {"2": "squared", "3": "cubed", "*": "star", "∗": "star", "′": "prime"}
+
+
+def in_words(formula: Tag) -> str:
+    r"""Return a formula in words.
+
+    Parameters
+    ----------
+    formula : Tag
+        A ``math`` element of MathML.
+
+    Examples
+    --------
+    >>> from bs4 import BeautifulSoup
+    >>> def say(latex: str) -> str:
+    ...     return in_words(BeautifulSoup(mathml(latex, "inline"), "html.parser").math)
+    >>> say(r"s_p(n) = p \lceil n / p \rceil - n")
+    's sub p open bracket n close bracket equals p the ceiling of n over p end ceiling minus n'
+    >>> say(r"\sqrt{2 c L}")
+    'the square root of 2 c L end root'
+    >>> say(r"\sum_{i=1}^{N} \frac{n_i + 1}{2}")
+    'the sum from i equals 1 to N of the fraction n sub i plus 1 over 2 end fraction'
+    >>> say(r"x^2 \le \frac{1}{2}")
+    'x squared is at most 1 over 2'
+    """
+    return re.sub(r"\s+([,.;])", r"\1", " ".join(_words(formula).split()))
+
+
+def _words(tag: Tag) -> str:
+    parts = [child for child in tag.children if isinstance(child, Tag)]
+    said = [_words(part) for part in parts]
+    name = tag.name
+    if name in {"mi", "mn", "mo", "mtext", "ms"}:
+        text = tag.get_text().replace("\xa0", " ").strip()
+        return SIGNS.get(text, text)
+    if name in {"mspace", "annotation", "annotation-xml"}:
+        return ""
+    if name in {"msub", "msup", "msubsup", "munder", "mover", "munderover"} and len(said) > 1:
+        return _scripts(name, parts, said)
+    if name == "mfrac" and len(said) == 2:
+        simple = not any(" " in part for part in said)
+        return f"{said[0]} over {said[1]}" if simple else _fraction(*said)
+    if name == "msqrt":
+        return f"the square root of {' '.join(said)} end root"
+    if name == "mroot" and len(said) == 2:
+        return f"the root of {said[0]}, index {said[1]}, end root"
+    if name == "mtr":
+        return " ".join(said) + ";"
+    return " ".join(said)
+
+
+def _fraction(above: str, below: str) -> str:
+    return f"the fraction {above} over {below} end fraction"
+
+
+def _scripts(name: str, parts: list[Tag], said: list[str]) -> str:
+    base, scripts = said[0], said[1:]
+    if base in {SIGNS["∑"], SIGNS["∏"]}:
+        low, high = (*scripts, "")[:2] if name != "msup" else ("", scripts[0])
+        return base + (f" from {low}" if low else "") + (f" to {high}" if high else "") + " of"
+    if name in {"msup", "mover"}:
+        raised = parts[1].get_text().strip()
+        return f"{base} {POWERS.get(raised, f'to the power {scripts[0]}')}"
+    above = f" to the power {scripts[1]}" if len(scripts) > 1 else ""
+    return f"{base} sub {scripts[0]}{above}"
+
+
+def _complete(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object
+) -> None:
+    if "body" in context:
+        context["body"] = with_operators(context["body"])
+
+
+def setup(app: Sphinx) -> None:
     """Add the renderer ``kvledger`` of formulas to a Sphinx application."""
     app.add_html_math_renderer(
         "kvledger", (_visit_math, cast(Any, None)), (_visit_math_block, cast(Any, None))
     )
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    app.connect("html-page-context", _complete, priority=920)

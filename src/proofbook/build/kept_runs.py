@@ -1,0 +1,337 @@
+"""Run the notebooks that have no result for the present code and data, and keep what they give.
+
+The results lie in ``_build/cache/<digest of code and data>``, so that no result outlives the code
+that made it. A run that fails or writes to stderr is kept nowhere.
+"""
+
+# Sphinx, MyST-NB and Jupyter ship no types, or not all of them.
+# mypy: disable-error-code="import-untyped,no-untyped-call"
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proofbook.build.kernels import KERNELSPEC, CellError, cell_name, run_notebook
+from proofbook.catalogue.check_records import DIGESTS_FILE, notebook_digest
+from proofbook.contents import base_url, page_files
+from proofbook.errors import InputError
+from proofbook.files import write_whole
+from proofbook.project import source_digest, this_project
+from proofbook.showing import FIGURES_VARIABLE
+
+KEPT_CACHES = 2
+#: Tags that change what running a cell does.
+RUNNING_TAGS = {"raises-exception", "skip-execution"}
+
+
+class Run(NamedTuple):
+    """One chapter's notebook and what running it gave."""
+
+    path: Path
+    notebook: Any
+    key: str
+    seconds: float
+    executed: bool
+    error: str | None
+
+
+def say(text: str) -> None:
+    """Print a line of progress at once."""
+    print(text, flush=True)
+
+
+def notebooks_of(root: Path) -> list[Path]:
+    """Return the notebooks that the table of contents lists, in its order."""
+    return [path for path in page_files(root) if path.suffix == ".ipynb"]
+
+
+def read_notebook(path: Path) -> Any:
+    """Return the notebook in a file.
+
+    Raises
+    ------
+    InputError
+        If the file is no notebook of format 4.5, or a cell has no id.
+    """
+    import nbformat
+
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not a notebook: {error}") from error
+    for index, cell in enumerate(raw.get("cells", []), start=1):
+        if not cell.get("id"):
+            raise InputError(f"{path}: cell {index} has no id; give it a readable one")
+    try:
+        nbformat.validate(nbformat.from_dict(raw))
+    except nbformat.ValidationError as error:
+        raise InputError(f"{path}: not a valid notebook: {error}") from error
+    return nbformat.reads(json.dumps(raw), as_version=4)
+
+
+def run_key(notebook: Any) -> str:
+    """Return a digest of all that decides what running a notebook gives, beside code and data.
+
+    That is its code, and not its prose, captions or the tags that only fold a cell.
+    """
+    cells = [
+        [cell.source, sorted(RUNNING_TAGS.intersection(cell.metadata.get("tags", ())))]
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+    kernel = notebook.metadata.get("kernelspec", {}).get("name")
+    return hashlib.sha256(json.dumps([kernel, cells]).encode()).hexdigest()[:24]
+
+
+def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
+    """Run every notebook of the book that has no result for the present code and data.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that holds ``_toc.yml``.
+    jobs : int, optional
+        How many notebooks run side by side; one per core unless given.
+
+    Returns
+    -------
+    list of Run
+        One for each notebook in the table of contents, outputs included.
+
+    Raises
+    ------
+    InputError
+        If a cell fails or writes to stderr; the message names each such chapter and cell.
+    """
+    from proofbook.pages.addresses import cache_folder
+
+    paths, folder = notebooks_of(root), cache_folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    prune(folder.parent)
+    runs: dict[Path, Run] = {}
+    stale: list[tuple[Path, Any, str]] = []
+    for path in paths:
+        notebook = read_notebook(path)
+        key = run_key(notebook)
+        kept = kept_run(path, notebook, key, folder)
+        if kept is None:
+            stale.append((path, notebook, key))
+        else:
+            runs[path] = kept
+    say(f"running {len(stale)} of {len(paths)} notebooks" + ("" if stale else ": none is stale"))
+    if stale:
+        times = root / "_build" / "seconds.json"
+        seconds = _read_seconds(times)
+        stale.sort(key=lambda item: -seconds.get(item[0].name, 1e9))  # the longest first
+        with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
+            for done in as_completed([pool.submit(_new_run, *item, folder) for item in stale]):
+                run = done.result()
+                runs[run.path] = run
+                how = "FAILED" if run.error else "done"
+                say(f"  {run.path.name}: {how} in {run.seconds:.1f} s")
+                seconds[run.path.name] = round(run.seconds, 2)
+        times.write_text(json.dumps(seconds, indent=1, sort_keys=True), encoding="utf-8")
+    failed = [run for run in runs.values() if run.error]
+    if failed:
+        lines = [f"{run.path.relative_to(root).as_posix()}, {run.error}" for run in failed]
+        raise InputError("\n".join(sorted(lines)))
+    ordered = [runs[path] for path in paths]
+    _gather_files(folder, ordered)
+    _list_shown(root, folder, ordered)
+    _tell_jupyter_cache(folder, ordered)
+    return ordered
+
+
+def _new_run(path: Path, notebook: Any, key: str, folder: Path) -> Run:
+    """Run a notebook and keep what it gave, if it gave no error."""
+    import nbformat
+
+    kept = folder / "runs" / key
+    shutil.rmtree(kept, ignore_errors=True)
+    (kept / "figures").mkdir(parents=True)
+    started, error = time.perf_counter(), None
+    try:
+        run_notebook(notebook, path.parent, {FIGURES_VARIABLE: str(kept / "figures")})
+        error = _stderr_of(notebook)
+    except CellError as failure:
+        error = str(failure)
+    seconds = time.perf_counter() - started
+    if error is None:
+        facts = {"seconds": round(seconds, 3)}
+        (kept / "run.json").write_text(json.dumps(facts), encoding="utf-8")
+        # Written last: a run is kept when its notebook is there.
+        text = nbformat.writes(notebook, nbformat.NO_CONVERT)
+        write_whole(kept / "executed.ipynb", text.encode())
+    return Run(path, notebook, key, seconds, True, error)
+
+
+def _stderr_of(notebook: Any) -> str | None:
+    """Return what the first cell that wrote to stderr wrote, with the cell; None if none did."""
+    for index, cell in enumerate(notebook.cells):
+        for output in cell.get("outputs", ()):
+            if output.get("output_type") == "stream" and output.get("name") == "stderr":
+                text = "".join(output.get("text", "")).strip()
+                return f"{cell_name(notebook, index)} wrote to stderr: {text}"
+    return None
+
+
+def kept_run(path: Path, notebook: Any, key: str, folder: Path) -> Run | None:
+    """Return a notebook with the outputs of an earlier run, or None if it has to run."""
+    kept = folder / "runs" / key
+    if not (kept / "executed.ipynb").is_file():
+        return None
+    executed = read_notebook(kept / "executed.ipynb")
+    if not all((kept / name).is_file() for name in _files_in(executed)):
+        return None
+    facts = json.loads((kept / "run.json").read_text(encoding="utf-8"))
+    theirs = [cell for cell in executed.cells if cell.cell_type == "code"]
+    ours = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for mine, done in zip(ours, theirs, strict=True):
+        mine.outputs, mine.execution_count = done.outputs, done.execution_count
+    return Run(path, notebook, key, facts["seconds"], False, None)
+
+
+def _files_in(notebook: Any) -> list[str]:
+    """Return the files, below a run's folder, that hold what a notebook's outputs show."""
+    from proofbook.catalogue.notebook_entries import identity
+
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    found = [identity(output.get("data", {}), output.get("metadata", {})) for output in outputs]
+    return [f"{one.what}s/{one.id}.json" for one in found if one and one.what != "number"]
+
+
+def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
+    """Put the runs where MyST-NB looks for them.
+
+    Its own key changes with every caption, and it would run the notebook again for that.
+    """
+    from jupyter_cache import get_cache
+    from jupyter_cache.base import CacheBundleIn
+
+    cache = get_cache(str(folder / "jupyter_cache"))
+    for run in runs:
+        try:
+            cache.match_cache_notebook(run.notebook)
+        except KeyError:
+            pass
+        else:
+            if not run.executed:
+                continue
+        cache.cache_notebook_bundle(
+            CacheBundleIn(run.notebook, str(run.path), data={"execution_seconds": run.seconds}),
+            check_validity=False,
+            overwrite=True,
+        )
+
+
+def _gather_files(folder: Path, runs: Sequence[Run]) -> None:
+    """Bring the figures and tables of these runs together, and no others."""
+    for name in ("figures", "tables"):
+        target = folder / name
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for run in runs:
+            for path in sorted((folder / "runs" / run.key / name).glob("*")):
+                shutil.copyfile(path, target / path.name)
+
+
+def _list_shown(root: Path, folder: Path, runs: Sequence[Run]) -> None:
+    """List what these runs show, complete the files of figures and tables, and note digests.
+
+    By the digests each page can tell whether just what it shows was checked.
+    """
+    from proofbook.catalogue.citations import publish
+    from proofbook.catalogue.notebook_entries import catalogue_of
+
+    shown = {run.path.relative_to(root).with_suffix("").as_posix(): run.notebook for run in runs}
+    made = catalogue_of(shown, version=this_project(root).version, source_digest=source_digest())
+    publish(made, folder, base_url(root))
+    digests = {page: notebook_digest(notebook) for page, notebook in shown.items()}
+    write_whole(folder / DIGESTS_FILE, (json.dumps(digests, indent=1) + "\n").encode())
+
+
+def prune(folder: Path) -> None:
+    """Keep the results of the latest few states of the code only."""
+    states = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in states[KEPT_CACHES:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _read_seconds(path: Path) -> dict[str, float]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+# ---------------------------------------------------------------- outputs stored in the chapters
+
+
+def stored(source: Any, executed: Any) -> str:
+    """Return the text of a notebook with outputs, the same text for the same outputs.
+
+    Parameters
+    ----------
+    source : NotebookNode
+        The notebook as it is in the repository: ids, prose and metadata are taken from it.
+    executed : NotebookNode
+        The same notebook with outputs.
+    """
+    import nbformat
+
+    notebook = copy.deepcopy(source)
+    kept = {"kernelspec", "language_info"}
+    others = {name: value for name, value in source.metadata.items() if name not in kept}
+    notebook.metadata = nbformat.from_dict(
+        {**others, "kernelspec": KERNELSPEC, "language_info": {"name": "python"}}
+    )
+    count = 0
+    for ours, theirs in zip(notebook.cells, executed.cells, strict=True):
+        ours.metadata.pop("execution", None)
+        if ours.cell_type != "code":
+            continue
+        count += 1
+        ours.execution_count = count
+        ours.outputs = copy.deepcopy(theirs.outputs)
+        for output in ours.outputs:
+            if "execution_count" in output:
+                output.execution_count = count
+    notebook.nbformat_minor = 5
+    return _text_of(notebook)
+
+
+def _text_of(notebook: Any) -> str:
+    import nbformat
+
+    return str(nbformat.writes(notebook, nbformat.NO_CONVERT)).rstrip("\n") + "\n"
+
+
+def store_outputs(runs: Sequence[Run]) -> list[Path]:
+    """Write outputs into the chapters whose text that changes; return those."""
+    changed = []
+    for run in runs:
+        text = stored(read_notebook(run.path), run.notebook)
+        if text != run.path.read_text(encoding="utf-8"):
+            write_whole(run.path, text.encode())
+            changed.append(run.path)
+    return changed
+
+
+def normalise_kernels(root: Path) -> None:
+    """Write the one kernel name into chapters that lack it, so that results are found again."""
+    import nbformat
+
+    for path in notebooks_of(root):
+        notebook = read_notebook(path)
+        if dict(notebook.metadata.get("kernelspec", {})) != KERNELSPEC:
+            notebook.metadata["kernelspec"] = nbformat.from_dict(KERNELSPEC)
+            write_whole(path, _text_of(notebook).encode())
