@@ -22,14 +22,12 @@ def shown(value: object) -> str:
         return "missing"
     if isinstance(value, float) and value != value:
         return "missing (NaN)"
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        value = value.item()  # type: ignore[attr-defined]  # scalars print as plain numbers
     try:
-        # NumPy's own scalars print as plain numbers.
-        text = repr(value.item() if type(value).__module__ == "numpy" else value)  # type: ignore[attr-defined]
-    except (AttributeError, ValueError) as error:
-        if isinstance(error, ValueError) and isinstance(value, int):
-            text = "a number of more digits than Python prints"
-        else:
-            text = repr(value)
+        text = repr(value)
+    except ValueError:
+        text = "a number of more digits than Python prints"
     if text in ("<NA>", "NaT"):  # pandas' own missing values
         return "missing"
     return text if len(text) <= 60 else text[:57] + "..."

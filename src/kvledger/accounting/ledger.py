@@ -9,13 +9,6 @@ from typing import Any
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole
 
-_OPTIONAL = (
-    "reserved_used_later_slots",
-    "unallocated_slots",
-    "external_slots",
-    "capacity_slots",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Ledger:
@@ -85,15 +78,8 @@ class Ledger:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None and field.name in _OPTIONAL:
-                continue
-            checked = whole(
-                value,
-                field.name,
-                minimum=0,
-                accepted="a whole number from 0 to 64 bits is accepted",
-            )
-            object.__setattr__(self, field.name, checked)
+            if value is not None or field.default is not None:
+                object.__setattr__(self, field.name, whole(value, field.name, minimum=0))
         if self.shared_tokens > self.logical_tokens:
             raise LedgerError(
                 f"shared_tokens is {self.shared_tokens}; at most the {self.logical_tokens} logical "
@@ -111,16 +97,15 @@ class Ledger:
                 f"reserved_used_later_slots is {later}; at most the {self.reserved_slots} reserved"
                 " slots can be used later"
             )
-        if self.capacity_slots is None:
-            if self.unallocated_slots is not None or self.external_slots is not None:
-                raise LedgerError("unallocated_slots and external_slots need a capacity_slots")
-        else:
-            free, holes = self.unallocated_slots or 0, self.external_slots or 0
-            if self.capacity_slots != self.allocated_slots + free + holes:
-                raise LedgerError(
-                    f"capacity_slots is {self.capacity_slots}; allocated {self.allocated_slots} + "
-                    f"unallocated {free} + external {holes} = {self.allocated_slots + free + holes}"
-                )
+        free, holes = self.unallocated_slots, self.external_slots
+        if self.capacity_slots is None and (free is not None or holes is not None):
+            raise LedgerError("unallocated_slots and external_slots need a capacity_slots")
+        parts = self.allocated_slots + (free or 0) + (holes or 0)
+        if self.capacity_slots not in (None, parts):
+            raise LedgerError(
+                f"capacity_slots is {self.capacity_slots}; allocated {self.allocated_slots} + "
+                f"unallocated {free or 0} + external {holes or 0} = {parts}"
+            )
 
     @property
     def distinct_tokens(self) -> int:
@@ -164,26 +149,20 @@ class Ledger:
         return Ledger(**total)
 
     def __radd__(self, other: object) -> Ledger:
-        if other == 0:  # sum() starts from 0
-            return self
-        return NotImplemented
+        return self if other == 0 else NotImplemented  # sum() starts from 0
 
     def __repr__(self) -> str:
         text = f"{self.requests} requests: {self.logical_tokens} tokens"
         text += f" in {self.allocated_slots} slots"
-        if self.pages:
-            text += f", {self.pages} pages"
-        details = []
-        if self.shared_tokens:
-            details.append(f"shared {self.shared_tokens} tokens")
-        if self.pages or self.tail_slack_slots:
-            details.append(f"tail slack {self.tail_slack_slots}")
-        if self.reserved_slots:
-            split = self.reserved_never_used_slots
-            never = "" if split is None else f" ({split} never used)"
-            details.append(f"reserved {self.reserved_slots}{never}")
-        if self.refused_requests:
-            details.append(f"refused {self.refused_requests} requests")
-        if self.capacity_slots is not None:
-            details.append(f"capacity {self.capacity_slots}")
-        return f"Ledger({text}{'; ' if details else ''}{', '.join(details)})"
+        text += f", {self.pages} pages" if self.pages else ""
+        split = self.reserved_never_used_slots
+        never = "" if split is None else f" ({split} never used)"
+        details = (
+            (self.shared_tokens, f"shared {self.shared_tokens} tokens"),
+            (self.pages or self.tail_slack_slots, f"tail slack {self.tail_slack_slots}"),
+            (self.reserved_slots, f"reserved {self.reserved_slots}{never}"),
+            (self.refused_requests, f"refused {self.refused_requests} requests"),
+            (self.capacity_slots is not None, f"capacity {self.capacity_slots}"),
+        )
+        said = ", ".join(detail for there, detail in details if there)
+        return f"Ledger({text}{'; ' if said else ''}{said})"

@@ -26,8 +26,6 @@ DEFAULT_PAGE_SIZES: tuple[int, ...] = tuple(2**k for k in range(13))
 
 CostLike = int | float | Decimal | Fraction
 _COST = "a cost per page is a finite number of token-slot equivalents, at least 0"
-_BYTES = "a finite number of bytes, at least 0, is accepted"
-_SLOTS = "a finite number of token-slot equivalents, at least 0, is accepted"
 
 
 class Best(NamedTuple):
@@ -84,9 +82,8 @@ def cost(lengths: LengthsLike, page_size: int, c: CostLike) -> Fraction:
     >>> cost([5, 9, 17], page_size=2, c=0.25)
     Fraction(153, 4)
     """
-    size = whole_page_size(page_size)
-    pages = page_counts(lengths, [size])[size]
-    return pages * (size + exact_cost(c))
+    (price,) = _costs(lengths, exact_cost(c), [page_size]).values()
+    return price
 
 
 def best_page_size(
@@ -114,10 +111,13 @@ def best_page_size(
     >>> best_page_size([5, 9, 17], c=1, page_sizes=[1, 2, 4, 8, 16])
     Best(page_size=4, cost=Fraction(50, 1))
     """
-    c = exact_cost(c)
-    costs = {p: pages * (p + c) for p, pages in page_counts(lengths, page_sizes).items()}
+    costs = _costs(lengths, exact_cost(c), page_sizes)
     size = min(costs, key=lambda p: (costs[p], -p))
     return Best(size, costs[size])
+
+
+def _costs(lengths: LengthsLike, c: Fraction, page_sizes: Iterable[int]) -> dict[int, Fraction]:
+    return {p: pages * (p + c) for p, pages in page_counts(lengths, page_sizes).items()}
 
 
 def envelope(
@@ -209,12 +209,11 @@ def closed_form_gap(
     """
     c = exact_cost(c)
     table = as_lengths(lengths)
-    counts = page_counts(table, page_sizes)
-    best = best_page_size(table, c, counts)
+    costs = _costs(table, c, page_sizes)
+    best = best_page_size(table, c, costs)
     closed = closed_form_page_size(table.mean_tokens, c)
-    nearest = min(counts, key=lambda p: abs(math.log(p / max(closed, 1.0))))
-    excess = counts[nearest] * (nearest + c) / best.cost - 1
-    return ClosedFormGap(c, closed, nearest, best.page_size, excess)
+    nearest = min(costs, key=lambda p: abs(math.log(p / max(closed, 1.0))))
+    return ClosedFormGap(c, closed, nearest, best.page_size, costs[nearest] / best.cost - 1)
 
 
 def near_best(
@@ -244,9 +243,9 @@ def near_best(
     >>> near_best([5, 9, 17], c=1, page_sizes=[1, 2, 4, 8, 16], tolerance=0.1)
     [2, 4, 8]
     """
-    c, tolerance = exact_cost(c), exact_cost(tolerance, "tolerance", "a share of at least 0")
-    costs = {p: pages * (p + c) for p, pages in page_counts(lengths, page_sizes).items()}
-    limit = min(costs.values()) * (1 + tolerance)
+    accepted_excess = exact_cost(tolerance, "tolerance", "a share of at least 0")
+    costs = _costs(lengths, exact_cost(c), page_sizes)
+    limit = min(costs.values()) * (1 + accepted_excess)
     return [p for p, each in costs.items() if each <= limit]
 
 
@@ -304,7 +303,8 @@ def slots_from_bytes(n_bytes: CostLike, model: str | Model) -> Fraction:
     >>> slots_from_bytes(4, "Llama-3.1-8B")
     Fraction(1, 32768)
     """
-    return exact_cost(n_bytes, "n_bytes", _BYTES) / load_model(model).kv_bytes_per_token
+    accepted = "a finite number of bytes, at least 0, is accepted"
+    return exact_cost(n_bytes, "n_bytes", accepted) / load_model(model).kv_bytes_per_token
 
 
 def bytes_from_slots(slots: CostLike, model: str | Model) -> Fraction:
@@ -315,7 +315,8 @@ def bytes_from_slots(slots: CostLike, model: str | Model) -> Fraction:
     >>> bytes_from_slots(Fraction(1, 32768), "Llama-3.1-8B")
     Fraction(4, 1)
     """
-    return exact_cost(slots, "slots", _SLOTS) * load_model(model).kv_bytes_per_token
+    accepted = "a finite number of token-slot equivalents, at least 0, is accepted"
+    return exact_cost(slots, "slots", accepted) * load_model(model).kv_bytes_per_token
 
 
 def exact_cost(c: CostLike, name: str = "c", accepted: str = _COST) -> Fraction:
@@ -344,8 +345,8 @@ def exact_cost(c: CostLike, name: str = "c", accepted: str = _COST) -> Fraction:
         raise LedgerError(f"{name} is {shown(c)}; {accepted}")
     try:
         exact = Fraction(repr(c)) if isinstance(c, float) else Fraction(c)
-    except (ValueError, OverflowError):
-        raise LedgerError(f"{name} is {shown(c)}; {accepted}") from None
+    except (ValueError, OverflowError):  # NaN or an infinity
+        exact = Fraction(-1)
     if exact < 0:
         raise LedgerError(f"{name} is {shown(c)}; {accepted}")
     return exact

@@ -14,17 +14,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import NamedTuple
 
-import numpy as np
-
 from kvledger.core.errors import LedgerError
-from kvledger.core.lengths import (
-    IntArray,
-    LengthsLike,
-    as_lengths,
-    exact_dot,
-    whole,
-    whole_page_size,
-)
+from kvledger.core.lengths import LengthsLike, as_lengths, exact_dot, whole, whole_page_size
 from kvledger.models.layers import LayerGroup
 from kvledger.models.shapes import Model
 
@@ -143,12 +134,7 @@ class GroupPages:
 
     def __post_init__(self) -> None:
         for field in fields(self)[1:]:
-            whole(
-                getattr(self, field.name),
-                field.name,
-                minimum=0,
-                accepted="a whole number from 0 to 64 bits is accepted",
-            )
+            whole(getattr(self, field.name), field.name, minimum=0)
         if self.allocated_bytes != self.kept_bytes + self.waste_bytes:
             raise LedgerError(
                 f"allocated_bytes is {self.allocated_bytes}; kept {self.kept_bytes} + waste "
@@ -248,25 +234,24 @@ def unified_layout(
     if kernel_slots is None:
         latent = any(group.kind == "latent" for group in model.groups)
         kernel_slots = _LATENT_KERNEL_SLOTS if latent else _KERNEL_SLOTS
-    kernel_slots = whole(
-        kernel_slots,
-        "kernel_slots",
-        minimum=1,
-        accepted="the multiple of slots that the kernel accepts, at least 1",
-    )
-    if len(model.groups) == 1:
+    kernel_slots = whole(kernel_slots, "kernel_slots", minimum=1)
+    # Growing layers alone have one table for all, even if they differ in width.
+    if len(model.groups) == 1 or all(group.grows for group in model.groups):
         return separate_layout(model, page_size)
-    if all(group.grows for group in model.groups):
-        return separate_layout(model, page_size)  # one table for all; layers may differ in width
     page_size = _raised(model, page_size, kernel_slots)
     page_bytes = page_size * max(group.kv_bytes_per_token_and_layer for group in model.groups)
-    per_table = _layers_per_table([group.layers for group in model.groups])
-    layouts = []
-    for group in model.groups:
-        tables = -(-group.layers // per_table)
-        slots = _slots(model, group, page_size, page_bytes)
-        layouts.append(GroupLayout(group, slots, page_bytes, per_table, tables))
-    return tuple(layouts)
+    layers = [group.layers for group in model.groups]
+    per_table = max(layers) if max(layers) < _NEARLY_EQUAL * min(layers) else min(layers)
+    return tuple(
+        GroupLayout(
+            group,
+            page_size=_slots(model, group, page_size, page_bytes),
+            page_bytes_per_layer=page_bytes,
+            layers_per_table=per_table,
+            tables=-(-group.layers // per_table),
+        )
+        for group in model.groups
+    )
 
 
 def _raised(model: Model, page_size: int, kernel_slots: int) -> int:
@@ -297,11 +282,6 @@ def _slots(model: Model, group: LayerGroup, page_size: int, page_bytes: int) -> 
             f"those of {page_bytes} bytes, and latent pages are not padded"
         )
     return page_size
-
-
-def _layers_per_table(layers: Sequence[int]) -> int:
-    fewest, most = min(layers), max(layers)
-    return most if most < _NEARLY_EQUAL * fewest else fewest
 
 
 def hybrid_pages(lengths: LengthsLike, layout: Sequence[GroupLayout]) -> tuple[GroupPages, ...]:
@@ -336,46 +316,24 @@ def hybrid_pages(lengths: LengthsLike, layout: Sequence[GroupLayout]) -> tuple[G
     table = as_lengths(lengths)
     accounted = []
     for part in layout:
-        group = part.group
-        kept, pages = _kept_and_pages(group, table.tokens, part.page_size)
-        n_pages = exact_dot(pages, table.requests, "pages")
-        n_kept = exact_dot(kept, table.requests, "tokens")
-        if group.kind == "state":
-            kept_bytes = table.n_requests * group.state_bytes_per_request
-            tail = expired = 0
-        else:
-            slack = -table.tokens % part.page_size
-            n_slack = exact_dot(slack, table.requests, "slack")
-            n_expired = n_pages * part.page_size - n_kept - n_slack
-            tail = n_slack * group.kv_bytes_per_token
-            expired = n_expired * group.kv_bytes_per_token
-            kept_bytes = n_kept * group.kv_bytes_per_token
+        group, per_token = part.group, part.group.kv_bytes_per_token
+        n_pages = exact_dot(group.pages(table.tokens, part.page_size), table.requests, "pages")
+        n_kept = exact_dot(group.tokens_kept(table.tokens), table.requests, "tokens")
+        # A fixed state has no slots, so no slack either.
+        slack = -table.tokens % (part.page_size or 1)
+        n_slack = exact_dot(slack, table.requests, "slack")
+        n_expired = n_pages * part.page_size - n_kept - n_slack
         accounted.append(
             GroupPages(
                 layout=part,
                 requests=table.n_requests,
                 pages=n_pages * part.tables,
                 allocated_bytes=n_pages * part.tables * part.page_bytes,
-                kept_bytes=kept_bytes,
-                tail_slack_bytes=tail,
-                expired_bytes=expired,
+                kept_bytes=n_kept * per_token + table.n_requests * group.state_bytes_per_request,
+                tail_slack_bytes=n_slack * per_token,
+                expired_bytes=n_expired * per_token,
                 page_padding_bytes=n_pages * group.layers * part.page_padding_bytes_per_layer,
                 layer_padding_bytes=n_pages * part.padding_layers * part.page_bytes_per_layer,
             )
         )
     return tuple(accounted)
-
-
-def _kept_and_pages(
-    group: LayerGroup, tokens: IntArray, page_size: int
-) -> tuple[IntArray, IntArray]:
-    """Return, for each length, the tokens kept and the pages that hold them."""
-    if group.kind == "state":
-        return np.zeros_like(tokens), np.ones_like(tokens)
-    if group.kind == "window":
-        oldest = np.maximum(tokens - (group.window or 0), 0)
-    elif group.kind == "chunked":
-        oldest = (tokens - 1) // (group.window or 1) * (group.window or 1)
-    else:
-        oldest = np.zeros_like(tokens)
-    return tokens - oldest, (tokens - 1) // page_size - oldest // page_size + 1

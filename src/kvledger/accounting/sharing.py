@@ -193,15 +193,15 @@ def shared_pages(
     0
     """
     page_size = whole_page_size(page_size)
-    requests = [_tokens(tokens, i) for i, tokens in enumerate(_sequences(token_ids, "token_ids"))]
-    contexts = _contexts(keys, len(requests))
-    chains = [
-        [
-            (tokens[first : first + page_size], _context_key(context, first, first + page_size))
-            for first in range(0, len(tokens) - page_size + 1, page_size)
-        ]
-        for tokens, context in zip(requests, contexts, strict=True)
-    ]
+    given = enumerate(_requests(token_ids, "token_ids"))
+    requests = [_tokens(tokens, f"token_ids[{i}]") for i, tokens in given]
+    chains: list[list[Hashable]] = []
+    for tokens, context in zip(requests, _contexts(keys, len(requests)), strict=True):
+        firsts = range(0, len(tokens) - page_size + 1, page_size)
+        keyed = isinstance(context, PageContext)
+        made = (context.key_of(i, i + page_size) if keyed else context for i in firsts)
+        pages = (tokens[first : first + page_size] for first in firsts)
+        chains.append(list(zip(pages, made, strict=True)))
     lengths = np.array([len(tokens) for tokens in requests], dtype=np.int64)
     found = _hits(chains, lengths, page_size, compute_last_token)
     return _shared_ledger(lengths, np.ones_like(lengths), found, page_size)
@@ -246,24 +246,18 @@ def shared_page_ids(
     if is_counts(lengths):
         raise LedgerError("lengths are counts; page_ids need the lengths in the requests' order")
     array = as_length_array(lengths)
-    ids = _sequences(page_ids, "page_ids")
+    ids = _requests(page_ids, "page_ids")
     if len(ids) != array.size:
         raise LedgerError(f"there are {len(ids)} page_ids and {array.size} lengths; one a request")
     chains: list[list[Hashable]] = []
     for i, (request, tokens) in enumerate(zip(ids, array.tolist(), strict=True)):
         complete = tokens // page_size
-        if isinstance(request, str | bytes) or not hasattr(request, "__len__"):
-            raise LedgerError(f"page_ids[{i}] is {shown(request)}; a sequence of whole numbers")
-        if len(request) < complete:
+        given = _sequence(request, f"page_ids[{i}]", "a sequence of whole numbers")
+        if len(given) < complete:
             raise LedgerError(
-                f"page_ids[{i}] has {len(request)} ids; {tokens} tokens fill {complete} pages"
+                f"page_ids[{i}] has {len(given)} ids; {tokens} tokens fill {complete} pages"
             )
-        chains.append(
-            [
-                whole(page, f"page_ids[{i}][{j}]", minimum=0, accepted=_PAGE_ID)
-                for j, page in enumerate(request[:complete])
-            ]
-        )
+        chains.append(list(_whole_ids(given[:complete], f"page_ids[{i}]", _PAGE_ID)))
     found = _hits(chains, array, page_size, compute_last_token)
     return _shared_ledger(array, np.ones_like(array), found, page_size)
 
@@ -337,47 +331,45 @@ def _shared_ledger(
     )
 
 
-def _sequences(values: Any, name: str) -> list[Any]:
+def _sequence(values: Any, name: str, accepted: str) -> list[Any]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise LedgerError(
-            f"{name} is {shown(values)}; a sequence with one sequence of ids a request"
-        )
-    sequences = list(values)
-    if not sequences:
+        raise LedgerError(f"{name} is {shown(values)}; {accepted}")
+    return list(values)
+
+
+def _requests(values: Any, name: str) -> list[Any]:
+    requests = _sequence(values, name, "a sequence with one sequence of ids a request")
+    if not requests:
         raise LedgerError(f"{name} is empty; at least one request is needed")
-    return sequences
+    return requests
 
 
-def _tokens(tokens: Any, i: int) -> tuple[int, ...]:
-    accepted = "a token id is a whole number, at least 0"
-    if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
-        raise LedgerError(f"token_ids[{i}] is {shown(tokens)}; {accepted}, in a sequence a request")
-    result = tuple(
-        whole(t, f"token_ids[{i}][{j}]", minimum=0, accepted=accepted) for j, t in enumerate(tokens)
+def _whole_ids(values: Sequence[Any], name: str, accepted: str) -> tuple[int, ...]:
+    return tuple(
+        whole(value, f"{name}[{j}]", minimum=0, accepted=accepted) for j, value in enumerate(values)
     )
-    if not result:
-        raise LedgerError(f"token_ids[{i}] is empty; a request has at least one token")
-    return result
+
+
+def _tokens(tokens: Any, name: str) -> tuple[int, ...]:
+    accepted = "a token id is a whole number, at least 0"
+    found = _whole_ids(
+        _sequence(tokens, name, f"{accepted}, in a sequence a request"), name, accepted
+    )
+    if not found:
+        raise LedgerError(f"{name} is empty; a request has at least one token")
+    return found
 
 
 def _contexts(keys: Any, requests: int) -> list[Any]:
     if keys is None:
         return [PageContext()] * requests
-    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
-        raise LedgerError(f"keys is {shown(keys)}; a sequence with one key a request is accepted")
-    contexts = list(keys)
+    contexts = _sequence(keys, "keys", "a sequence with one key a request is accepted")
     if len(contexts) != requests:
         raise LedgerError(f"there are {len(contexts)} keys for {requests} requests; one a request")
+    for context in contexts:
+        try:
+            isinstance(context, PageContext) or hash(context)
+        except TypeError:
+            accepted = "a PageContext or another hashable value is accepted"
+            raise LedgerError(f"a key is {shown(context)}; {accepted}") from None
     return contexts
-
-
-def _context_key(context: Any, first: int, end: int) -> Hashable:
-    if isinstance(context, PageContext):
-        return context.key_of(first, end)
-    try:
-        hash(context)
-    except TypeError:
-        raise LedgerError(
-            f"a key is {shown(context)}; a PageContext or another hashable value is accepted"
-        ) from None
-    return context  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import Any
 
 import pandas as pd
 
@@ -23,6 +24,7 @@ from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import (
     DEFAULT_PAGE_SIZES,
     CostLike,
+    Interval,
     best_page_size,
     bytes_from_slots,
     c_for_page_size,
@@ -86,19 +88,17 @@ def ledgers(named: Mapping[str, Ledger]) -> pd.DataFrame:
     allocated slots           40
     pages                     10
     """
+    columns: tuple[str, ...] = ("logical_tokens", "shared_tokens", "distinct_tokens")
+    columns += ("tail_slack_slots", "reserved_slots", "allocated_slots", "pages")
     return pd.DataFrame(
-        {
-            "policy": name,
-            "logical tokens": ledger.logical_tokens,
-            "shared tokens": ledger.shared_tokens,
-            "distinct tokens": ledger.distinct_tokens,
-            "tail slack slots": ledger.tail_slack_slots,
-            "reserved slots": ledger.reserved_slots,
-            "allocated slots": ledger.allocated_slots,
-            "pages": ledger.pages,
-        }
+        {"policy": name}
+        | {column.replace("_", " "): value for column, value in _of(ledger, *columns).items()}
         for name, ledger in named.items()
     )
+
+
+def _of(ledger: Ledger, *columns: str) -> dict[str, Any]:
+    return {column: getattr(ledger, column) for column in columns}
 
 
 def lengths(traces: Traces) -> pd.DataFrame:
@@ -157,13 +157,10 @@ def reservation(traces: Traces, reserves: Iterable[int | str]) -> pd.DataFrame:
                 {
                     "trace": name,
                     "reserve": reserve,
-                    "requests": ledger.requests,
-                    "refused_requests": ledger.refused_requests,
+                    **_of(ledger, "requests", "refused_requests"),
                     "refused_share": Fraction(ledger.refused_requests, marginals.total.n_requests),
-                    "logical_tokens": ledger.logical_tokens,
-                    "allocated_slots": ledger.allocated_slots,
-                    "unused_slots": ledger.unused_slots,
-                    "unused_share": ledger.unused_share,
+                    **_of(ledger, "logical_tokens", "allocated_slots"),
+                    **_of(ledger, "unused_slots", "unused_share"),
                 }
             )
     return pd.DataFrame(rows)
@@ -210,21 +207,22 @@ def tail_slack(traces: Traces, page_sizes: Iterable[int]) -> pd.DataFrame:
             growth = growth_tail_slack(marginals.total, size, start_lengths=marginals.prompt)
             mean = Fraction(ledger.tail_slack_slots, ledger.requests)
             expected = expected_tail_slack(size)
+            final_ratio, growth_ratio = (
+                one / expected if expected else None for one in (mean, growth.mean_slots)
+            )
             rows.append(
                 {
                     "trace": name,
                     "page_size": size,
-                    "pages": ledger.pages,
-                    "allocated_slots": ledger.allocated_slots,
-                    "tail_slack_slots": ledger.tail_slack_slots,
+                    **_of(ledger, "pages", "allocated_slots", "tail_slack_slots"),
                     "slack_share": ledger.unused_share,
                     "mean_slots": mean,
                     "expected_slots": expected,
                     "growth_slots": growth.mean_slots,
-                    "final_ratio": mean / expected if expected else None,
-                    "growth_ratio": growth.mean_slots / expected if expected else None,
-                    "final_error": abs(mean / expected - 1) if expected else None,
-                    "growth_error": abs(growth.mean_slots / expected - 1) if expected else None,
+                    "final_ratio": final_ratio,
+                    "growth_ratio": growth_ratio,
+                    "final_error": None if final_ratio is None else abs(final_ratio - 1),
+                    "growth_error": None if growth_ratio is None else abs(growth_ratio - 1),
                 }
             )
     return pd.DataFrame(rows)
@@ -260,19 +258,18 @@ def cost_lines(of: LengthsLike, page_sizes: Iterable[int]) -> pd.DataFrame:
     """
     sizes = whole_page_sizes(page_sizes)
     best = {interval.page_size: interval for interval in envelope(of, sizes)}
-    rows = []
-    for size, ledger in zip(sizes, paged_sweep(of, sizes), strict=True):
-        interval = best.get(size)
-        rows.append(
-            {
-                "page_size": size,
-                "allocated_slots": ledger.allocated_slots,
-                "pages": ledger.pages,
-                "c_from": None if interval is None else interval.c_from,
-                "c_to": None if interval is None else _finite(interval.c_to),
-            }
-        )
+    rows = [
+        {"page_size": size, **_of(ledger, "allocated_slots", "pages"), **_ends(best.get(size))}
+        for size, ledger in zip(sizes, paged_sweep(of, sizes), strict=True)
+    ]
     return pd.DataFrame(rows, dtype=object)
+
+
+def _ends(interval: Interval | None) -> dict[str, Fraction | None]:
+    if interval is None:
+        return {"c_from": None, "c_to": None}
+    end = interval.c_to
+    return {"c_from": interval.c_from, "c_to": end if isinstance(end, Fraction) else None}
 
 
 def envelopes(traces: Traces, page_sizes: Iterable[int] = DEFAULT_PAGE_SIZES) -> pd.DataFrame:
@@ -282,20 +279,11 @@ def envelopes(traces: Traces, page_sizes: Iterable[int] = DEFAULT_PAGE_SIZES) ->
     """
     sizes = whole_page_sizes(page_sizes)
     rows = [
-        {
-            "trace": name,
-            "page_size": interval.page_size,
-            "c_from": interval.c_from,
-            "c_to": _finite(interval.c_to),
-        }
+        {"trace": name, "page_size": interval.page_size, **_ends(interval)}
         for name, marginals in traces.items()
         for interval in envelope(marginals.total, sizes)
     ]
     return pd.DataFrame(rows, dtype=object)
-
-
-def _finite(value: Fraction | float) -> Fraction | None:
-    return value if isinstance(value, Fraction) else None
 
 
 def closed_form(
@@ -340,18 +328,16 @@ def needed_cost(
     rows = []
     for name, marginals in traces.items():
         mean = marginals.total.mean_tokens
-        interval = c_for_page_size(marginals.total, page_size, sizes)
-        c_from = None if interval is None else interval.c_from
-        c_to = None if interval is None else _finite(interval.c_to)
+        ends = _ends(c_for_page_size(marginals.total, page_size, sizes))
+        n_bytes = [None if c is None else bytes_from_slots(c, model) for c in ends.values()]
         formula = closed_form_c(mean, page_size)
         rows.append(
             {
                 "trace": name,
                 "mean_tokens": mean,
-                "c_from": c_from,
-                "c_to": c_to,
-                "bytes_from": None if c_from is None else bytes_from_slots(c_from, model),
-                "bytes_to": None if c_to is None else bytes_from_slots(c_to, model),
+                **ends,
+                "bytes_from": n_bytes[0],
+                "bytes_to": n_bytes[1],
                 "closed_form_c": formula,
                 "closed_form_bytes": bytes_from_slots(formula, model),
             }
@@ -399,23 +385,21 @@ def bytes_in_slots(
         Columns: model, kv_bytes_per_token, structure, bytes_per_page, c, needed_from, needed_to,
         needed_times (needed_from as a multiple of c).
     """
-    rows = []
-    for model in models:
-        shape = load_model(model)
-        for structure, n_bytes in bytes_per_page.items():
-            rows.append(
-                {
-                    "model": shape.name,
-                    "kv_bytes_per_token": shape.kv_bytes_per_token,
-                    "structure": structure,
-                    "bytes_per_page": exact_cost(n_bytes),
-                    "c": slots_from_bytes(n_bytes, shape),
-                    "needed_from": needed["c_from"].min(),
-                    "needed_to": needed["c_to"].max(),
-                    "needed_times": needed["c_from"].min() / slots_from_bytes(n_bytes, shape),
-                }
-            )
-    return pd.DataFrame(rows)
+    c_from, c_to = needed["c_from"].min(), needed["c_to"].max()
+    return pd.DataFrame(
+        {
+            "model": shape.name,
+            "kv_bytes_per_token": shape.kv_bytes_per_token,
+            "structure": structure,
+            "bytes_per_page": exact_cost(n_bytes),
+            "c": slots_from_bytes(n_bytes, shape),
+            "needed_from": c_from,
+            "needed_to": c_to,
+            "needed_times": c_from / slots_from_bytes(n_bytes, shape),
+        }
+        for shape in map(load_model, models)
+        for structure, n_bytes in bytes_per_page.items()
+    )
 
 
 def shared_blocks(blocks: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -424,11 +408,9 @@ def shared_blocks(blocks: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     Columns: trace, those of :func:`~kvledger.load_blocks`, and shared_share (of logical
     blocks).
     """
-    frames = []
-    for name, frame in blocks.items():
-        counts = zip(frame["shared_blocks"].tolist(), frame["logical_blocks"].tolist(), strict=True)
-        share = [Fraction(shared, logical) for shared, logical in counts]
-        shares = pd.Series(share, index=frame.index, dtype=object)
-        frames.append(frame.assign(trace=name, shared_share=shares))
+    frames = [frame.assign(trace=name) for name, frame in blocks.items()]
     together = pd.concat(frames, ignore_index=True)
+    counts = zip(together["shared_blocks"], together["logical_blocks"], strict=True)
+    shares = [Fraction(int(shared), int(logical)) for shared, logical in counts]
+    together["shared_share"] = pd.Series(shares, dtype=object)
     return together[["trace", *(c for c in together.columns if c != "trace")]]
