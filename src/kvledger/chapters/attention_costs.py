@@ -46,8 +46,7 @@ def _fit(
 ) -> tuple[PageCost | None, str]:
     """Return the fit of one sweep, of the main case if no other is named, or why there is none."""
     case = case or record.main_case.id
-    timed = sum((t.case, t.peer, t.layout) == (case, peer, layout) for t in record.timings)
-    if timed < MIN_PAGE_SIZES:
+    if len(sweep_of(record, peer, layout, case)) < MIN_PAGE_SIZES:
         return None, "too few page sizes"
     try:
         return page_cost(record, case, peer, layout), ""
@@ -160,25 +159,15 @@ def cases(record: Record | None) -> pd.DataFrame:
     16, and the fitted c with its interval where three page sizes or more were timed.
     """
     sizes = (1, 16, 256)
-    columns = [
-        "shape",
-        "batch",
-        "contiguous, ms",
-        *(f"at {size}" for size in sizes),
-        "share at 16",
-        "c",
-    ]
+    times = [f"at {size}" for size in sizes]
+    columns = ["shape", "batch", "contiguous, ms", *times, "share at 16", "c"]
     seen = view(record)
     rows: list[dict[str, object]] = []
     if seen is None:
         return rows_or_nothing(columns, rows)
     record, peer = seen
     for case in record.cases:
-        found = {
-            t.page_size: t
-            for t in record.timings
-            if (t.case, t.peer, t.layout) == (case.id, peer, "random")
-        }
+        found = {t.page_size: t for t in sweep_of(record, peer, case=case.id)}
         if not found:
             continue
         base = record.baseline(next(iter(found.values())))
@@ -255,14 +244,8 @@ def best_sizes(record: Record | None, traces: Traces, page_size: int) -> pd.Data
     best page size at the low end of the measured interval, at c and at the high end. A cost below
     nothing counts as nothing.
     """
-    columns = [
-        "trace",
-        f"{page_size} is best from c",
-        f"{page_size} is best to c",
-        "best at the low end",
-        "best at c",
-        "best at the high end",
-    ]
+    needs = [f"{page_size} is best from c", f"{page_size} is best to c"]
+    columns = ["trace", *needs, "best at the low end", "best at c", "best at the high end"]
     seen, cost = view(record), fitted(record)
     if seen is None or cost is None:
         return rows_or_nothing(columns, [])
@@ -272,8 +255,8 @@ def best_sizes(record: Record | None, traces: Traces, page_size: int) -> pd.Data
         row: dict[str, object] = {"trace": TRACE_LABELS.get(name, name)}
         if page_size in sizes:
             needed = c_for_page_size(marginals.total, page_size, sizes)
-            row[columns[1]] = None if needed is None else needed.c_from
-            row[columns[2]] = None if needed is None else _finite(float(needed.c_to))
+            if needed is not None:
+                row |= dict(zip(needs, (needed.c_from, _finite(float(needed.c_to))), strict=True))
         ends = (cost.c_low, cost.c_slots, cost.c_high)
         for column, c in zip(columns[3:], ends, strict=True):
             if np.isfinite(c):

@@ -1,7 +1,8 @@
 """What the chapter on measured attention says about a record, and about there being none.
 
 Every function takes a record or None. Without one, texts say that nothing was measured and a frame
-has one row that says so: the chapter reads the same whatever has been measured.
+has one row that says so: the chapter reads the same whatever has been measured. The bars are for an
+H200 and for this project's kernel; of a record from a CPU the table of bars says so.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ Floats = npt.NDArray[np.float64]
 NOTHING = "not measured"
 """What stands in the place of a value that no record holds."""
 
+KERNEL = "triton"
+"""This project's kernel, among the peers of a record."""
+
 PEERS: Mapping[str, str] = {
-    "triton": "this kernel",
+    KERNEL: "this kernel",
     "sdpa": "SDPA",
     "gather_sdpa": "gather, then SDPA",
     "flex_paged": "FlexAttention",
@@ -111,9 +115,14 @@ def titled(words: str, record: Record | None) -> str:
 # --------------------------------------------------------------------------- choosing
 
 
-def sweep_of(record: Record, peer: str, layout: str = "random") -> list[Timing]:
-    """Return a peer's timings of the main case at one layout, smallest pages first."""
-    key = (record.main_case.id, peer, layout)
+def sweep_of(
+    record: Record, peer: str, layout: str = "random", case: str | None = None
+) -> list[Timing]:
+    """Return a peer's timings of a case, the main one if not named, at one layout.
+
+    They begin with the smallest pages.
+    """
+    key = (case or record.main_case.id, peer, layout)
     found = [t for t in record.timings if (t.case, t.peer, t.layout) == key]
     return sorted(found, key=lambda t: t.page_size)
 
@@ -124,18 +133,13 @@ def peer_in_view(record: Record) -> str | None:
     One that gathers the pages before it reads them comes after all that read through the table.
     """
     sizes = {t.peer: len(sweep_of(record, t.peer)) for t in record.timings}
-    paged = [peer for peer in sizes if sizes[peer]]
     order = list(PEERS)
-    return max(
-        paged,
-        default=None,
-        key=lambda peer: (
-            peer == "triton",
-            peer != "gather_sdpa",
-            sizes[peer],
-            -order.index(peer) if peer in order else -len(order),
-        ),
-    )
+
+    def rank(peer: str) -> tuple[bool, bool, int, int]:
+        place = order.index(peer) if peer in order else len(order)
+        return peer == KERNEL, peer != "gather_sdpa", sizes[peer], -place
+
+    return max((peer for peer in sizes if sizes[peer]), default=None, key=rank)
 
 
 class View(NamedTuple):
@@ -262,20 +266,19 @@ def settings(record: Record | None) -> pd.DataFrame:
     columns = ("setting", "value")
     if record is None:
         return rows_or_nothing(columns, [])
-    here = record.device
-    versions = ", ".join(
-        f"{name} {version}" for name, version in record.software.items() if version
-    )
+    here, source = record.device, record.source
+    versions = [f"{name} {version}" for name, version in record.software.items() if version]
+    versions += [f"driver {here.driver}"] if here.driver else []
+    commit = (source.commit or "unknown")[:12]
     sizes = record.settings["page_sizes"]
     assert isinstance(sizes, list)
     rows = {
         "device": _machine(record),
         "memory": _bytes(here.memory_bytes),
         "last-level cache": _bytes(here.last_level_cache_bytes),
-        "software": versions + (f", driver {here.driver}" if here.driver else ""),
+        "software": ", ".join(versions),
         "taken": f"{record.date}, in {record.elapsed_s:.0f} s, by {record.command}",
-        "source": f"commit {(record.source.commit or 'unknown')[:12]}"
-        + (", with edits" if record.source.dirty else ""),
+        "source": f"commit {commit}" + (", with edits" if source.dirty else ""),
         "copy bandwidth": f"{record.copy_bytes_per_s / 1e9:,.1f} GB/s, reads and writes together",
         "page sizes": ", ".join(map(str, sizes)),
         "repetitions": f"{len(record.timings[0].seconds)}, page sizes, layouts and peers in turn",
@@ -290,27 +293,18 @@ def _bytes(count: int) -> str:
     return format_value(count, "bytes").replace("\N{NO-BREAK SPACE}", " ")
 
 
-SWEEP_COLUMNS = (
-    "peer",
-    "layout",
-    "page_size",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "share",
-    "seconds",
-    "baseline",
-)
-
-
 def main_sweep(record: Record | None) -> pd.DataFrame:
     """Lay out every timing of the main case, peer by peer.
 
     Columns: peer, layout, page_size, ratio to the contiguous time of ``baseline`` (median and
     quartiles of the ratios within a repetition), share (of the measured copy bandwidth), seconds.
     """
+    columns = (
+        *("peer", "layout", "page_size", "ratio", "ratio_low", "ratio_high"),
+        *("share", "seconds", "baseline"),
+    )
     if record is None:
-        return rows_or_nothing(SWEEP_COLUMNS, [])
+        return rows_or_nothing(columns, [])
     frame = record.frame()
     frame = frame[frame["case"] == record.main_case.id]
     known = [*PEERS, *sorted(set(frame["peer"]) - set(PEERS))]
@@ -319,7 +313,7 @@ def main_sweep(record: Record | None) -> pd.DataFrame:
         ({str(name): value for name, value in row.items()} for row in frame.to_dict("records")),
         key=lambda row: (known.index(row["peer"]), placed.index(row["layout"]), row["page_size"]),
     )
-    return rows_or_nothing(SWEEP_COLUMNS, rows)
+    return rows_or_nothing(columns, rows)
 
 
 def absences(record: Record | None) -> pd.DataFrame:
@@ -335,16 +329,203 @@ def absences(record: Record | None) -> pd.DataFrame:
     for (peer, reason), where in grouped.items():
         case_ids = {case for case, _ in where if case is not None}
         sizes = sorted({size for _, size in where if size is not None})
-        parts = []
-        if sizes:
-            parts.append(f"pages of {', '.join(map(str, sizes))}")
+        parts = [f"pages of {', '.join(map(str, sizes))}"] if sizes else []
         if case_ids:
             parts.append(next(iter(case_ids)) if len(case_ids) == 1 else f"{len(case_ids)} cases")
-        rows.append(
-            {
-                "peer": peer_label(peer),
-                "not measured": " in ".join(parts) or "anything",
-                "because": reason,
-            }
-        )
+        row = (peer_label(peer), " in ".join(parts) or "anything", reason)
+        rows.append(dict(zip(columns, row, strict=True)))
+    return rows_or_nothing(columns, rows)
+
+
+# --------------------------------------------------------------------------- the host
+
+HOST: Mapping[str, tuple[str, bool]] = {
+    "build_page_table": ("page table made anew", True),
+    "extend_page_table": ("pages into a kept table", True),
+    "allocate_pages": ("pages into lists", True),
+    "hash_pages": ("hashing, pickled", False),
+    "hash_pages_packed": ("hashing, packed", False),
+}
+"""What figures call each piece of host work, and whether it is done each step (or each token)."""
+
+
+def host_work(record: Record | None) -> pd.DataFrame:
+    """Lay out what the host does, by page size: each decode step, or once for each prompt token.
+
+    Columns: what, each ("step" or "prompt token"), page_size, us with us_low and us_high (median
+    and quartiles, microseconds of one such), requests, tokens (held, in a step).
+    """
+    columns = ("what", "each", "page_size", "us", "us_low", "us_high", "requests", "tokens")
+    if record is None or not record.host:
+        return rows_or_nothing(columns, [])
+    # Work that follows growth was timed over several steps, of a token for each request.
+    held = max((w.tokens for w in record.host if w.what == "build_page_table"), default=None)
+    rows = []
+    for job in record.host:
+        words, stepwise = HOST.get(job.what, (job.what.replace("_", " "), False))
+        grown = job.what in ("extend_page_table", "allocate_pages")
+        steps = job.tokens / job.requests if grown else 1.0
+        count = steps if stepwise else float(job.tokens)
+        low, us, high = quartiles([1e6 * seconds / count for seconds in job.seconds])
+        row: dict[str, object] = {"what": words, "each": "step" if stepwise else "prompt token"}
+        row |= {"page_size": job.page_size, "us": us, "us_low": low, "us_high": high}
+        row |= {"requests": job.requests, "tokens": held if stepwise else job.tokens}
+        rows.append(row)
+    return rows_or_nothing(columns, rows)
+
+
+def host_microseconds(record: Record | None, what: str, page_size: int) -> str:
+    """Write the microseconds of one piece of host work at one page size."""
+    frame = host_work(record)
+    found = frame[(frame["what"] == HOST[what][0]) & (frame["page_size"] == page_size)]
+    return NOTHING if found.empty else shown(float(found["us"].iloc[0]), ",.3g")
+
+
+def host_requests(record: Record | None) -> str:
+    """Say how many requests and tokens a step of the host's work is for."""
+    frame = host_work(record)
+    stepwise = frame[frame["each"] == "step"]
+    if stepwise.empty:
+        return NOTHING
+    first = stepwise.iloc[0]
+    return f"{first['requests']:,} requests that hold {first['tokens']:,} tokens"
+
+
+# --------------------------------------------------------------------------- bars and losses
+
+BAR_DEVICE = "H200"
+BAR_CASE = ("Llama-3.1-8B", 64, 8192)  # shape, requests, tokens of each
+LEAST_SHARE = 0.9
+FROM_PAGE_SIZE = 16
+MOST_AGAINST_PEERS = 1.0
+MOST_AT_ONE = 1.15
+
+
+class _Reached(NamedTuple):
+    value: float
+    words: str
+    where: str
+
+
+def bars(record: Record | None) -> pd.DataFrame:
+    """Hold the kernel against its bars: the worst value of each, over both placements of pages.
+
+    Columns: bar, asked, reached (median and quartiles over the repetitions), where, verdict. The
+    verdict is about the median.
+    """
+    timings: list[Timing] = []
+    if record is not None and record.device.kind == "cuda":
+        cases = {c.id for c in record.cases if (c.shape, c.batch, c.context_tokens) == BAR_CASE}
+        timings = [t for t in record.timings if t.case in cases]
+    mine = [t for t in timings if t.peer == KERNEL and t.layout != "contiguous"]
+    wide = [t for t in mine if t.page_size >= FROM_PAGE_SIZE]
+    rows = [
+        {
+            "bar": f"share of the copy bandwidth, pages of {FROM_PAGE_SIZE} and more",
+            "asked": f"at least {format_value(LEAST_SHARE, '.0%')}",
+            **_judged(record, _least_share(record, wide), LEAST_SHARE, at_least=True),
+        },
+        {
+            "bar": f"time against the fastest peer, pages of {FROM_PAGE_SIZE} and more",
+            "asked": "no longer",
+            **_judged(record, _against_peers(timings, wide), MOST_AGAINST_PEERS),
+        },
+        {
+            "bar": "time against contiguous memory, pages of 1",
+            "asked": f"at most {format_value(MOST_AT_ONE, '.2f')} times",
+            **_judged(record, _at_one(record, mine), MOST_AT_ONE),
+        },
+    ]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _least_share(record: Record | None, wide: list[Timing]) -> _Reached | None:
+    if record is None or not wide:
+        return None
+    worst = min(wide, key=lambda t: share(record, t))
+    high, value, low = (
+        share(record, worst) * worst.median_s / seconds for seconds in quartiles(worst.seconds)
+    )
+    words = f"{value:.1%} ({low:.1%} to {high:.1%})"
+    return _Reached(value, words, _where(worst))
+
+
+def _against_peers(timings: list[Timing], wide: list[Timing]) -> _Reached | None:
+    """Find where a peer is furthest ahead: at the same page size and layout, or contiguous."""
+    found = []
+    for mine in wide:
+        for other in timings:
+            same = (other.layout, other.page_size) == (mine.layout, mine.page_size)
+            if other.peer != KERNEL and (same or other.layout == "contiguous"):
+                where = f"{_where(mine)}, against {peer_label(other.peer)}"
+                where += "" if same else " on contiguous memory"
+                found.append(_ratio(mine, other, where))
+    return max(found, key=lambda each: each.value, default=None)
+
+
+def _at_one(record: Record | None, mine: list[Timing]) -> _Reached | None:
+    found = []
+    for timing in mine:
+        base = None if record is None else record.baseline(timing)
+        if timing.page_size == 1 and base is not None and base.peer == KERNEL:
+            found.append(_ratio(timing, base, _where(timing)))
+    return max(found, key=lambda each: each.value, default=None)
+
+
+def _ratio(timing: Timing, other: Timing, where: str) -> _Reached:
+    low, value, high = quartiles(ratios(timing, other))
+    return _Reached(value, f"{value:.2f} times ({low:.2f} to {high:.2f})", where)
+
+
+def _where(timing: Timing) -> str:
+    return f"pages of {timing.page_size}, {PLACED[timing.layout]}"
+
+
+def _judged(
+    record: Record | None, reached: _Reached | None, asked: float, *, at_least: bool = False
+) -> dict[str, object]:
+    if record is None or record.device.kind != "cuda":
+        return {"reached": None, "where": None, "verdict": "not measured on a GPU yet"}
+    if reached is None:
+        return {"reached": None, "where": None, "verdict": "not in this record"}
+    short = asked - reached.value if at_least else reached.value - asked
+    missed = f"{100 * short:.1f} points" if at_least else f"{short / asked:.1%}"
+    verdict = "met" if short <= 0 else f"missed by {missed}"
+    if BAR_DEVICE not in record.device.name:
+        verdict += f", but the bar is for an {BAR_DEVICE}"
+    return {"reached": reached.words, "where": reached.where, "verdict": verdict}
+
+
+def losses(record: Record | None) -> pd.DataFrame:
+    """Part what the peer in view loses against the copy: before pages, to pages, to placement.
+
+    Columns: page size, contiguous share (of the copy bandwidth, without pages), in order (time
+    against contiguous, pages one after the other), at random (time against pages in order), share
+    (what is left of the bandwidth, pages at random). The first times what the two ratios take away
+    is the last, but for the bytes of the table.
+    """
+    columns = (
+        "page size",
+        "contiguous share",
+        "in order against contiguous",
+        "at random against in order",
+        "share at random",
+    )
+    seen = view(record)
+    if seen is None:
+        return rows_or_nothing(columns, [])
+    record, peer = seen
+    ordered = {t.page_size: t for t in sweep_of(record, peer, "in_order")}
+    rows = []
+    for timing in sweep_of(record, peer):
+        base, between = record.baseline(timing), ordered.get(timing.page_size)
+        row: dict[str, object] = {"page size": timing.page_size}
+        row["share at random"] = share(record, timing)
+        if base is not None:
+            row["contiguous share"] = share(record, base)
+        if base is not None and between is not None:
+            row["in order against contiguous"] = quartiles(ratios(between, base))[1]
+        if between is not None:
+            row["at random against in order"] = quartiles(ratios(timing, between))[1]
+        rows.append(row)
     return rows_or_nothing(columns, rows)

@@ -1,29 +1,43 @@
-"""Numbers published elsewhere, each recomputed where the accounting can, and cited where not."""
+"""What others published and what is committed: recomputed, cited or listed, as tables.
+
+Numbers of others are recomputed where the accounting can, and cited where not. They are marked as
+theirs and stand in no line with a record's. The committed data and the benchmarks are listed with
+where they came from.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import json
+import tomllib
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from kvledger.accounting.allocations import page_counts
 from kvledger.accounting.sharing import shared
+from kvledger.chapters.attention_report import peer_label, quartiles, ratios, sweep_of, view
 from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
+from kvledger.measure.record import Record
 from kvledger.models.known import kv_bytes_per_token, load_models
 from kvledger.models.shapes import Model
+from proofbook.formats import format_value
 
 GIB = 2**30
 
-_WHY_OVERSIZED = (
-    "recomputed is the pages the request needs; as quoted that is less than the pool holds, so it "
-    "would fit; who is admitted is no matter of this accounting"
-)
+_WHY_DIFFERENT = {
+    "table1.opt66b.kv_slots": "the memory is printed in whole GB; the slots need a little more",
+    "oversized": "recomputed is the pages the request needs; as quoted that is less than the pool "
+    "holds, so it would fit; who is admitted is no matter of this accounting",
+}
 _PAPER_MAXIMUM = 2048  # Kwon et al. 2023, section 6.1: the longest sequence of the OPT models
 _TABLE_1 = {"opt13b": "OPT-13B", "opt66b": "OPT-66B", "opt175b": "OPT-175B"}
+
+# ---------------------------------------------------------------- recomputed
 
 
 def paper_numbers() -> pd.DataFrame:
@@ -38,27 +52,16 @@ def paper_numbers() -> pd.DataFrame:
     'reproduced'
     """
     computed = _paper_recomputed()
-    why = {
-        "table1.opt66b.kv_slots": "the memory is printed in whole GB; the slots need a little more",
-    }
-    rows = []
-    for row in _rows("paper_pagedattention.csv"):
-        value = computed.get(row["id"])
-        verdict = _verdict(row["value"], value)
-        reason = {"cited": _why_cited(row["id"]), "differs": why.get(row["id"])}.get(verdict)
-        if verdict == "differs" and reason is None:
-            raise LedgerError(f"{row['id']}: published {row['value']}, computed {value}; say why")
-        rows.append(
-            {
-                "claim": row["id"],
-                "published": row["value"],
-                "unit": row["unit"],
-                "where": row["where"],
-                "recomputed": value,
-                "verdict": verdict,
-                "why": reason,
-            }
-        )
+    rows = [
+        {
+            "claim": row["id"],
+            "published": row["value"],
+            "unit": row["unit"],
+            "where": row["where"],
+            **_compared(row["id"], row["value"], computed.get(row["id"])),
+        }
+        for row in _rows("paper_pagedattention.csv")
+    ]
     return pd.DataFrame(rows, dtype=object)
 
 
@@ -72,28 +75,28 @@ def case_numbers() -> pd.DataFrame:
     >>> case_numbers().set_index("case").loc["qwen15_7b_blocks", "recomputed"]
     630
     """
-    rows = []
-    for row in _rows("cases.csv"):
-        value = _CASES[row["id"]]()
-        verdict = _verdict(row["answer"], value)
-        why = None
-        if row["id"] == "oversized":
-            verdict, why = "differs", _WHY_OVERSIZED
-        elif verdict != "reproduced":
-            raise LedgerError(f"{row['id']}: published {row['answer']}, computed {value}; say why")
-        rows.append(
-            {
-                "case": row["id"],
-                "given": row["given"],
-                "published": row["answer"],
-                "unit": row["unit"],
-                "recomputed": value,
-                "verdict": verdict,
-                "why": why,
-                "thread": row["thread"],
-            }
-        )
+    rows = [
+        {
+            "case": row["id"],
+            "given": row["given"],
+            "published": row["answer"],
+            "unit": row["unit"],
+            **_compared(row["id"], row["answer"], _CASES[row["id"]]()),
+            "thread": row["thread"],
+        }
+        for row in _rows("cases.csv")
+    ]
     return pd.DataFrame(rows, dtype=object)
+
+
+def _compared(id: str, published: str, value: Fraction | int | None) -> dict[str, object]:
+    """Say how a published number fares; one that differs must say why."""
+    verdict = "differs" if id == "oversized" else _verdict(published, value)
+    reasons = {"cited": _why_cited(id), "differs": _WHY_DIFFERENT.get(id)}
+    why = reasons.get(verdict)
+    if verdict == "differs" and why is None:
+        raise LedgerError(f"{id}: published {published}, computed {value}; say why")
+    return {"recomputed": value, "verdict": verdict, "why": why}
 
 
 def model_numbers() -> pd.DataFrame:
@@ -116,63 +119,6 @@ def model_numbers() -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, dtype=object)
-
-
-def cost_numbers() -> pd.DataFrame:
-    """List what others measured of page sizes, attention kernels and page tables.
-
-    Columns: id, who, what, bound (up to or under, where only a bound is printed), low, high (as
-    printed; both are missing where the source gives words), unit, against, setting, finding,
-    times_low, times_high, chart (what a figure calls it), where and citation. The times are of a
-    run time, against the one that the row names: 20% longer is 6/5. Where a source prints times of
-    one kernel at several page sizes, they are against its shortest.
-
-    Examples
-    --------
-    >>> costs = cost_numbers().set_index("id")
-    >>> costs.loc["prefill.flashinfer", "high"], costs.loc["prefill.flashinfer", "times_high"]
-    (Decimal('42'), Fraction(71, 50))
-    """
-    rows = _rows("published_costs.csv")
-    shortest: dict[str, Fraction] = {}
-    for row in rows:
-        if row["unit"] == "ms":
-            here = Fraction(row["low"])
-            shortest[row["citation"]] = min(here, shortest.get(row["citation"], here))
-    frame = []
-    for row in rows:
-        least = shortest.get(row["citation"])
-        frame.append(
-            {
-                "id": row["id"],
-                "who": row["who"],
-                "what": row["what"],
-                "bound": row["bound"] or None,
-                "low": Decimal(row["low"]) if row["low"] else None,
-                "high": Decimal(row["high"]) if row["high"] else None,
-                "unit": row["unit"] or None,
-                "against": row["against"] or None,
-                "setting": row["setting"] or None,
-                "finding": row["finding"] or None,
-                "times_low": _times(row["low"], row["unit"], least),
-                "times_high": _times(row["high"], row["unit"], least),
-                "chart": row["chart"] or None,
-                "where": row["where"],
-                "citation": row["citation"],
-            }
-        )
-    return pd.DataFrame(frame, dtype=object)
-
-
-def _times(printed: str, unit: str, shortest: Fraction | None) -> Fraction | None:
-    """Turn a printed time into a multiple of what it is held against; None for other units."""
-    if not printed:
-        return None
-    if unit == "% longer":
-        return 1 + Fraction(printed) / 100
-    if unit == "times as long":
-        return Fraction(printed)
-    return Fraction(printed) / shortest if unit == "ms" and shortest else None
 
 
 def _rows(name: str) -> list[dict[str, str]]:
@@ -205,13 +151,9 @@ def _why_cited(claim: str) -> str:
 
 def _paper_recomputed() -> dict[str, Fraction | int]:
     """Compute what needs no requests over time: slots, and how many maxima fit in them."""
-    memory = {
-        row["id"]: int(row["value"])
-        for row in _rows("paper_pagedattention.csv")
-        if row["id"].endswith("kv_memory")
-    }
+    printed = {row["id"]: row["value"] for row in _rows("paper_pagedattention.csv")}
     slots = {
-        key: memory[f"table1.{key}.kv_memory"] * GIB // kv_bytes_per_token(model)
+        key: int(printed[f"table1.{key}.kv_memory"]) * GIB // kv_bytes_per_token(model)
         for key, model in _TABLE_1.items()
     }
     fit = slots["opt13b"] // _PAPER_MAXIMUM
@@ -250,3 +192,242 @@ _CASES: dict[str, Callable[[], Fraction | int]] = {
     "lmcache_chunks": lambda: shared([14816, 14820], page_size=256, prefix=14816).shared_tokens,
     "oversized": lambda: page_counts([1000 + 24], [16])[16],
 }
+
+# ---------------------------------------------------------------- what others measured
+
+SOURCES = {
+    "kwon2023pagedattention": "Kwon et al. 2023",
+    "prabhu2025vattention": "Prabhu et al. 2025",
+    "ye2024flashinferblog": "FlashInfer blog 2024",
+    "pytorch2025flexinference": "PyTorch blog 2025",
+    "flashattention1999": "Dao-AILab/flash-attention, pull request 1999",
+    "sglang4356": "sgl-project/sglang, pull request 4356",
+}
+"""What a table calls each citation."""
+
+SECTOR_BYTES = 32
+"""What a GPU's global memory moves at least: CUDA C++ Best Practices Guide, coalesced access."""
+
+_USUAL = 16
+_SIZES = (1, _USUAL, 128)
+
+
+def cost_numbers() -> pd.DataFrame:
+    """List what others measured of page sizes, attention kernels and page tables.
+
+    Columns: id, who, what, bound (up to or under, where only a bound is printed), low, high (as
+    printed; both are missing where the source gives words), unit, against, setting, finding,
+    times_low, times_high, chart (what a figure calls it), where and citation. The times are of a
+    run time, against the one that the row names: 20% longer is 6/5. Where a source prints times of
+    one kernel at several page sizes, they are against its shortest.
+
+    Examples
+    --------
+    >>> costs = cost_numbers().set_index("id")
+    >>> costs.loc["prefill.flashinfer", "high"], costs.loc["prefill.flashinfer", "times_high"]
+    (Decimal('42'), Fraction(71, 50))
+    """
+    rows = _rows("published_costs.csv")
+    shortest: dict[str, Fraction] = {}
+    for row in rows:
+        if row["unit"] == "ms":
+            here = Fraction(row["low"])
+            shortest[row["citation"]] = min(here, shortest.get(row["citation"], here))
+    frame = []
+    for row in rows:
+        cells: dict[str, Any] = {name: row[name] for name in ("id", "who", "what")}
+        cells["bound"] = row["bound"] or None
+        cells |= {end: Decimal(row[end]) if row[end] else None for end in ("low", "high")}
+        cells |= {name: row[name] or None for name in ("unit", "against", "setting", "finding")}
+        least = shortest.get(row["citation"])
+        cells |= {f"times_{end}": _times(row[end], row["unit"], least) for end in ("low", "high")}
+        cells["chart"] = row["chart"] or None
+        frame.append(cells | {"where": row["where"], "citation": row["citation"]})
+    return pd.DataFrame(frame, dtype=object)
+
+
+def _times(printed: str, unit: str, shortest: Fraction | None) -> Fraction | None:
+    """Turn a printed time into a multiple of what it is held against; None for other units."""
+    if not printed:
+        return None
+    if unit == "% longer":
+        return 1 + Fraction(printed) / 100
+    if unit == "times as long":
+        return Fraction(printed)
+    return Fraction(printed) / shortest if unit == "ms" and shortest else None
+
+
+def printed_costs() -> pd.DataFrame:
+    """Lay out the published costs as printed.
+
+    Columns: source (with the section), what, published, against, setting.
+
+    Examples
+    --------
+    >>> printed_costs().loc[3, "published"]
+    'up to 37% longer'
+    """
+    return pd.DataFrame(
+        {
+            "source": f"{SOURCES[row['citation']]}, {row['where']}",
+            "what": row["what"],
+            "published": _printed(row),
+            "against": row["against"],
+            "setting": row["setting"],
+        }
+        for row in cost_numbers().to_dict("records")
+    ).astype(object)
+
+
+def _printed(row: Mapping[Any, Any]) -> str:
+    low, high, unit = row["low"], row["high"], str(row["unit"])
+    if high is None:
+        return str(row["finding"])
+    value = f"{row['bound']} {high}" if row["bound"] else f"{low} to {high}"
+    value = f"{high}" if low == high else value
+    return value + ("" if unit.startswith("%") else " ") + unit
+
+
+def beside(record: Record | None) -> pd.DataFrame:
+    """Put published run times, as multiples, above those of the record's main case.
+
+    Columns: label, kind (published or measured), low (missing where only a bound is printed),
+    middle (of a measured one: the median, between its quartiles), high, words, against, source.
+    """
+    rows: list[dict[str, object]] = []
+    for row in cost_numbers().to_dict("records"):
+        if row["chart"] is None:
+            continue
+        low, high = row["times_low"], row["times_high"]
+        words = format_value(high, ".2f")
+        if row["bound"]:
+            words = f"{row['bound']} {words}"
+        elif low != high:
+            words = f"{format_value(low, '.2f')} to {words}"
+        against = row["against"] or "its own pages of 128"
+        rows.append(
+            {"label": row["chart"], "kind": "published", "low": low, "middle": None, "high": high}
+            | {"words": words, "against": against, "source": SOURCES[row["citation"]]}
+        )
+    seen = view(record)
+    if seen is None:
+        return pd.DataFrame(rows, dtype=object)
+    for name in dict.fromkeys(t.peer for t in seen.record.timings):
+        timings = sweep_of(seen.record, name)
+        timed = {timing.page_size for timing in timings}
+        usual = _USUAL if _USUAL in timed else min(timed, default=0)
+        for timing in timings:
+            base = seen.record.baseline(timing)
+            if timing.page_size not in (_SIZES if name == seen.peer else (usual,)) or base is None:
+                continue
+            low, middle, high = quartiles(ratios(timing, base))
+            against = "itself" if base.peer == name else peer_label(base.peer)
+            rows.append(
+                {
+                    "label": f"{peer_label(name)}: pages of {timing.page_size}",
+                    "kind": "measured",
+                    "low": low,
+                    "middle": middle,
+                    "high": high,
+                    "words": format_value(middle, ".2f"),
+                    "against": f"{against}, contiguous",
+                    "source": seen.record.label,
+                }
+            )
+    return pd.DataFrame(rows, dtype=object)
+
+
+def beside_sources(record: Record | None) -> str:
+    """Name where the rows of :func:`beside` come from."""
+    return "the source of each row" + (f"; {record.file}" if record is not None else "")
+
+
+class Cited(NamedTuple):
+    """A number of somebody else's, and whose."""
+
+    value: Decimal
+    source: str
+
+
+def cited() -> dict[str, Cited]:
+    """Return the single figures that the prose on measured attention cites.
+
+    Examples
+    --------
+    >>> cited()["instructions_high"]
+    Cited(value=Decimal('13'), source='Prabhu et al. 2025, section 3.3')
+    """
+    costs = cost_numbers()
+    counted = costs[costs["id"] == "prefill.instructions"].to_dict("records")[0]
+    source = f"{SOURCES[counted['citation']]}, {counted['where']}"
+    return {
+        "instructions_low": Cited(counted["low"], source),
+        "instructions_high": Cited(counted["high"], source),
+        "sector": Cited(Decimal(SECTOR_BYTES), "NVIDIA, CUDA C++ Best Practices Guide"),
+    }
+
+
+# ---------------------------------------------------------------- what is committed
+
+_DIGEST_CHARACTERS = 12
+
+
+def data_files() -> pd.DataFrame:
+    """List the files of ``data/`` that the manifest checks by digest.
+
+    Columns: file, holds, licence, SHA-256 (its first characters).
+
+    Examples
+    --------
+    >>> "traces/bwb_v2.lengths.csv" in set(data_files()["file"])
+    True
+    """
+    manifest = tomllib.loads(data_file("manifest.toml").read_text(encoding="utf-8"))
+    rows = [
+        {
+            "file": entry["path"],
+            "holds": entry["holds"],
+            "licence": entry["licence"].split(";")[0],
+            "SHA-256": entry["sha256"][:_DIGEST_CHARACTERS],
+        }
+        for entry in manifest["file"]
+        if entry["kind"] in ("derived", "facts")
+    ]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def benchmarks() -> pd.DataFrame:
+    """List what ``benchmarks/run.py`` recorded last: each bar and what was reached.
+
+    Columns: what, against, quantity (a ratio, or seconds), median, least, greatest, bar, met.
+
+    Examples
+    --------
+    >>> sorted(set(benchmarks()["quantity"]) - {"ratio", "seconds"})
+    []
+    """
+    names = ["what", "baseline", "quantity", "median", "least", "greatest", "bar", "met"]
+    frame = pd.DataFrame(_benchmarks())[names].rename(columns={"baseline": "against"})
+    return frame.assign(met=frame["met"].map({True: "yes", False: "no"}))
+
+
+def _benchmarks() -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(data_file("benchmarks.json").read_text("utf-8"))
+    return records
+
+
+def benchmark_machine() -> str:
+    """Say on what the benchmarks were run, and when.
+
+    Examples
+    --------
+    >>> "Python" in benchmark_machine()
+    True
+    """
+    machines = {
+        f"{e['system']} {e['machine']}, {e['cores']} cores, Python {e['python']}, "
+        f"NumPy {e['numpy']}, {record['date']}"
+        for record in _benchmarks()
+        for e in [record["environment"]]
+    }
+    return "; ".join(sorted(machines))

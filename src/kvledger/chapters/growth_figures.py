@@ -1,4 +1,4 @@
-"""The figures of the chapter on growth: pools over time. They compute nothing.
+"""Figures and titles of the chapter on growth: pools over time.
 
 A pool is drawn as a stack of what its capacity is made of. Sharing is no layer of it: what is
 spared stands on a line of its own.
@@ -13,14 +13,24 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
-from kvledger.chapters import palette
-from kvledger.chapters.drawings import short_binary
+from kvledger.chapters.drawing import (
+    BINARY,
+    INK,
+    PART,
+    each_with,
+    headed,
+    key_above,
+    key_of_parts,
+    named_rows,
+    note,
+    panels_of,
+    part_style,
+)
 from proofbook import style
-
-INK = style.INK["light"]
+from proofbook.formats import format_value
+from proofbook.plaintext import listed
 
 LAYERS: Mapping[str, tuple[str, str, str | None]] = {
     "used": ("used", "used", None),
@@ -31,7 +41,6 @@ LAYERS: Mapping[str, tuple[str, str, str | None]] = {
     "unallocated": ("unallocated", "unallocated", None),
 }
 """Column of a frame: part of the visual language, words, and a hatch that replaces the part's."""
-
 
 SYSTEMS = {
     "orca_max": "Orca, maximum",
@@ -50,29 +59,22 @@ SHARES = {
 """What a figure calls the shares of their Figure 2."""
 
 
-def _look(column: str) -> dict[str, Any]:
+def layer_style(column: str) -> dict[str, Any]:
+    """Return patch keywords that draw one layer of a pool.
+
+    Examples
+    --------
+    >>> layer_style("reserved_later")["hatch"], layer_style("reserved_never")["hatch"]
+    (None, '////')
+    """
     part, _, hatch = LAYERS[column]
-    look = palette.part_style(part)
-    if hatch is not None:
-        look["hatch"] = hatch or None
-    return look
+    look = part_style(part)
+    return look if hatch is None else look | {"hatch": hatch or None}
 
 
-def _key(ax: Axes, columns: Sequence[str], *, lift: float) -> None:
-    handles = [Patch(**_look(column)) for column in columns]
-    ax.legend(
-        handles,
-        [LAYERS[column][1] for column in columns],
-        loc="lower left",
-        bbox_to_anchor=(0, lift),
-        ncols=3,
-        borderpad=0,
-        borderaxespad=0.2,
-        columnspacing=1.4,
-        handlelength=1.2,
-        handleheight=1.0,
-        fontsize=8.5,
-    )
+def _key(ax: Axes, columns: Sequence[str], lift: float) -> None:
+    looks, words = map(layer_style, columns), [LAYERS[column][1] for column in columns]
+    key_of_parts(ax, list(looks), words, ncols=3, lift=lift, fontsize=8.5)
 
 
 def _present(frame: pd.DataFrame) -> list[str]:
@@ -91,9 +93,8 @@ def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
     x_label : str
         What time is counted in.
     """
-    names = list(dict.fromkeys(frame["policy"]))
-    fig, axes = style.canvas(1.25 * len(names) + 1.2, len(names), squeeze=False)
-    style.headline(fig, title)
+    names = panels_of(frame, "policy")
+    fig, axes = headed(1.25 * len(names) + 1.2, title, len(names), squeeze=False)
     columns = _present(frame)
     for ax, name in zip(axes[:, 0], names, strict=True):
         rows = frame[frame["policy"] == name]
@@ -102,9 +103,7 @@ def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
         for column in columns:
             high = low + rows[column].to_numpy(float)
             if (high > low).any():
-                look = _look(column)
-                look["linewidth"] = 0.0
-                ax.fill_between(xs, low, high, **look)
+                ax.fill_between(xs, low, high, **(layer_style(column) | {"linewidth": 0.0}))
             low = high
         ax.set_title(str(name), fontsize=9.5, pad=3)
         ax.set(xlim=(xs[0], max(xs[-1], xs[0] + 1)), ylim=(0, 1))
@@ -113,19 +112,31 @@ def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
         if float(rows["shared_share"].max()) > 0:
             line = rows["shared_share"].to_numpy(float)
             ax.plot(xs, line, color=INK.paper, lw=4.0)  # a rim, so that it shows on any layer
-            ax.plot(xs, line, color=palette.PART["shared"].colour, lw=2.0)
-            ax.annotate(
-                "spared by sharing",
-                (xs[len(xs) // 2], float(line[len(xs) // 2])),
-                xytext=(0, 5),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8.5,
-                color=style.ON_COLOUR,
-            )
+            ax.plot(xs, line, color=PART["shared"].colour, lw=2.0)
+            middle = (xs[len(xs) // 2], float(line[len(xs) // 2]))
+            note(ax, "spared by sharing", middle, (0, 5), ha="center", color=style.ON_COLOUR)
     axes[-1, 0].set_xlabel(x_label)
     _key(axes[0, 0], columns, lift=1.22)
     return fig
+
+
+def pools_title(shares: pd.DataFrame) -> str:
+    """Say under which policy tokens fill least of the pool, and under which most.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        As :func:`kvledger.replays.growth.mean_shares` gives it, of the replays that are drawn.
+
+    Examples
+    --------
+    >>> pools_title(pd.DataFrame({"policy": ["one", "two"], "used": [0.1, 0.95]}))
+    'Tokens fill 10.0% (one) to 95.0% (two) of the pool on average'
+    """
+    order = shares.sort_values("used", kind="stable")
+    ends = order.iloc[[0, -1]] if len(order) > 1 else order
+    words = [f"{format_value(row['used'], '.1%')} ({row['policy']})" for _, row in ends.iterrows()]
+    return f"Tokens fill {listed(words, 'to')} of the pool on average"
 
 
 def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
@@ -138,16 +149,15 @@ def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
     title : str
         The conclusion.
     """
-    names = list(dict.fromkeys(frame["policy"]))
-    fig, axes = style.canvas(3.8, 1, len(names), squeeze=False, sharey=True)
-    style.headline(fig, title)
+    names = panels_of(frame, "policy")
+    fig, axes = headed(3.8, title, 1, len(names), squeeze=False, sharey=True)
     columns = _present(frame)
     for ax, name in zip(axes[0], names, strict=True):
         rows = frame[frame["policy"] == name]
         low = np.zeros(len(rows))
         for column in columns:
             height = rows[column].to_numpy(float)
-            ax.bar(rows["step"], height, bottom=low, width=0.84, **_look(column))
+            ax.bar(rows["step"], height, bottom=low, width=0.84, **layer_style(column))
             low += height
         for step, running, waiting in rows[["step", "running", "waiting"]].itertuples(index=False):
             words = f"{running}" + (f"+{waiting}" if waiting else "")
@@ -158,6 +168,18 @@ def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
     axes[0, 0].set_ylabel("slots")
     _key(axes[0, 0], columns, lift=1.16)
     return fig
+
+
+def slot_steps_title(frame: pd.DataFrame) -> str:
+    """Say after how many steps all requests have ended, policy by policy.
+
+    Examples
+    --------
+    >>> slot_steps_title(pd.DataFrame({"policy": ["one", "one", "two"], "step": [0, 1, 0]}))
+    'All requests have ended after 2 (one) or 1 (two) steps'
+    """
+    steps = frame.groupby("policy", sort=False)["step"].max() + 1
+    return f"All requests have ended after {each_with(steps.to_dict(), 'or')} steps"
 
 
 def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figure:
@@ -172,31 +194,43 @@ def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figu
     panels : mapping of str to str
         Setting to what its panel is called.
     """
-    fig, axes = style.canvas(
-        1.6 * len(panels) + 0.8, len(panels), squeeze=False, sharex=True, sharey=True
-    )
-    style.headline(fig, title)
+    alike = {"squeeze": False, "sharex": True, "sharey": True}
+    fig, axes = headed(1.6 * len(panels) + 0.8, title, len(panels), **alike)
+    line, area = {"color": INK.ink, "lw": 1.2}, {"color": INK.faint, "alpha": 0.5, "lw": 0}
     for ax, (name, words) in zip(axes[:, 0], panels.items(), strict=True):
         rows = frame[frame["policy"] == name]
-        ax.plot(rows["time_s"], rows["running"], color=INK.ink, lw=1.2)
-        ax.fill_between(
-            rows["time_s"].to_numpy(float),
-            0,
-            rows["waiting"].to_numpy(float),
-            color=INK.faint,
-            alpha=0.5,
-            lw=0,
-        )
+        ax.plot(rows["time_s"], rows["running"], **line)
+        xs, waiting = (rows[column].to_numpy(float) for column in ("time_s", "waiting"))
+        ax.fill_between(xs, 0, waiting, **area)
         ax.set_title(words, fontsize=9.5, pad=3)
         ax.set_ylabel("requests")
         ax.grid(axis="y")
     top = axes[0, 0]
-    top.plot([], [], color=INK.ink, lw=1.2, label="running")
-    top.fill_between([], [], color=INK.faint, alpha=0.5, lw=0, label="waiting")
+    top.plot([], [], label="running", **line)
+    top.fill_between([], [], label="waiting", **area)
     top.legend(loc="upper right", ncols=2)
     axes[-1, 0].set_xlabel("seconds, by the stated model of a step")
     axes[-1, 0].set_ylim(bottom=0)
     return fig
+
+
+def loads_title(strain: pd.DataFrame) -> str:
+    """Say how often requests were preempted under each way to arrive.
+
+    Parameters
+    ----------
+    strain : DataFrame
+        As :func:`kvledger.replays.growth.pressure` gives it, of the replays that are drawn.
+
+    Examples
+    --------
+    >>> loads_title(pd.DataFrame({"setting": ["evenly", "in bursts"], "preempted": [0, 1534]}))
+    'At one mean load, requests had to leave 0 times (evenly) or 1534 times (in bursts)'
+    """
+    times = {
+        name: format_value(int(n)) for name, n in strain.set_index("setting")["preempted"].items()
+    }
+    return f"At one mean load, requests had to leave {each_with(times, 'or', '{} times ({})')}"
 
 
 def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
@@ -209,31 +243,42 @@ def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
     title : str
         The conclusion.
     """
-    fig, ax = style.canvas(3.3)
-    style.headline(fig, title)
+    fig, ax = headed(3.3, title)
     sized = frame[frame["capacity_slots"].notna()]
     endless = float(frame.loc[frame["capacity_slots"].isna(), "hit_rate"].iloc[0])
     xs, ys = sized["capacity_slots"].to_numpy(float), sized["hit_rate"].to_numpy(float)
     ax.plot(xs, ys, color=INK.ink, marker="o")
     ax.axhline(endless, color=INK.ink, lw=0.9)
-    ax.annotate(
-        "never evicts", (xs[0], endless), xytext=(0, 4), textcoords="offset points", fontsize=8.5
-    )
+    note(ax, "never evicts", (xs[0], endless), (0, 4))
     ax.set_xscale("log", base=2)
     ax.set_xticks(xs)
     ax.minorticks_off()
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: short_binary(v)))
+    ax.xaxis.set_major_formatter(BINARY)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    ax.set(
-        ylim=(0, max(endless * 1.15, 0.01)),
-        xlabel="slots of the pool",
-        ylabel="prompt tokens found cached",
-    )
+    ax.set_ylim(0, max(endless * 1.15, 0.01))
+    ax.set(xlabel="slots of the pool", ylabel="prompt tokens found cached")
     ax.grid(axis="y")
     return fig
 
 
-def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
+def hits_title(frame: pd.DataFrame) -> str:
+    """Say what the smallest prefix cache finds, and what one that never evicts finds.
+
+    Examples
+    --------
+    >>> hits_title(pd.DataFrame({"capacity_slots": [262144, None], "hit_rate": [0.043, 0.373]}))
+    'A prefix cache of 262,144 slots finds 4.3% of prompt tokens, one that never evicts 37.3%'
+    """
+    sized = frame[frame["capacity_slots"].notna()].iloc[0]
+    endless = frame.loc[frame["capacity_slots"].isna(), "hit_rate"].iloc[0]
+    return (
+        f"A prefix cache of {format_value(int(sized['capacity_slots']), ',d')} slots finds "
+        f"{format_value(sized['hit_rate'], '.1%')} of prompt tokens, one that never evicts "
+        f"{format_value(endless, '.1%')}"
+    )
+
+
+def beside_paper(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw replayed shares as dots beside published ones as ticks, one row a share.
 
     Parameters
@@ -245,17 +290,27 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
         The conclusion.
     """
     frame = frame[frame["published"].notna()]
-    fig, ax = style.canvas(0.27 * len(frame) + 1.2)
-    style.headline(fig, title)
+    fig, ax = headed(0.27 * len(frame) + 1.2, title)
     at = -np.arange(len(frame), dtype=float)
     published, replayed = (frame[c].to_numpy(float) for c in ("published", "computed"))
     ax.hlines(at, published, replayed, color=INK.faint, lw=2)
     ax.plot(published, at, "|", color=INK.ink, ms=13, mew=1.8, label="published")
     ax.plot(replayed, at, "o", color=INK.ink, ms=5, label="replayed")
     names = zip(frame["system"], frame["part"], strict=True)
-    ax.set(yticks=at, xlabel="% of the cache's memory", xlim=(0, 100))
-    ax.set_yticklabels([f"{SYSTEMS[system]}: {SHARES[part]}" for system, part in names])
-    ax.tick_params(axis="y", length=0)
+    named_rows(ax, at, [f"{SYSTEMS[system]}: {SHARES[part]}" for system, part in names])
+    ax.set(xlabel="% of the cache's memory", xlim=(0, 100))
     ax.grid(axis="x")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
+    key_above(ax)
     return fig
+
+
+def beside_paper_title(frame: pd.DataFrame) -> str:
+    """Say how far the replayed share that is furthest off is from the published one.
+
+    Examples
+    --------
+    >>> beside_paper_title(pd.DataFrame({"difference": [0.2, -1.44, None]}))
+    'One set of lengths gives every published share to within 1.4 points'
+    """
+    most = format_value(frame["difference"].abs().max(), ".1f")
+    return f"One set of lengths gives every published share to within {most} points"
