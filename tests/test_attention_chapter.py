@@ -49,7 +49,9 @@ class Told(NamedTuple):
 
     def kinds(self, of: str) -> set[str]:
         return {
-            str(o.metadata.kvledger.source) for o in self.outputs if o.metadata.kvledger.kind == of
+            str(o.metadata.proofbook.source)
+            for o in self.outputs
+            if o.metadata.proofbook.kind == of
         }
 
     def page(self) -> str:

@@ -31,12 +31,8 @@ from matplotlib.text import Text
 
 import kvledger as kv
 from kvledger.chapters import (
-    attention_bars,
     attention_costs,
-    attention_drawings,
-    attention_example,
-    attention_host,
-    attention_others,
+    attention_figures,
     attention_report,
     published,
 )
@@ -160,7 +156,7 @@ def test_shares_are_of_the_copy() -> None:
 def test_losses_part_the_time_without_a_rest() -> None:
     record = made_record("cuda", noise=SHARP)
     made = GPU_PEERS["triton"]
-    frame = attention_bars.losses(record).set_index("page size").astype(float)
+    frame = attention_report.losses(record).set_index("page size").astype(float)
     for size in PAGE_SIZES:
         row = frame.loc[size]
         order = 1 + made.c_in_order / size
@@ -199,7 +195,7 @@ def test_absences_of_one_reason_stand_in_one_row() -> None:
 
 def test_host_work_is_of_a_step_or_of_a_prompt_token() -> None:
     record = made_record("cuda", noise=SHARP)
-    frame = attention_host.work(record).set_index(["what", "page_size"])
+    frame = attention_report.host_work(record).set_index(["what", "page_size"])
     held, requests = 256 * 1024, 256
     anew = frame.loc[("page table made anew", 16)]
     assert anew["us"] == pytest.approx(1e6 * (2e-5 + 3e-9 * held / 16), rel=1e-4)
@@ -211,8 +207,8 @@ def test_host_work_is_of_a_step_or_of_a_prompt_token() -> None:
     hashing = frame.loc[("hashing, packed", 1)]
     assert hashing["us"] == pytest.approx(1e6 * (4e-7 + 2e-8), rel=1e-4)
     assert hashing["each"] == "prompt token"
-    assert attention_host.requests(record) == "256 requests that hold 262,144 tokens"
-    assert attention_host.microseconds(record, "build_page_table", 3) == "not measured"
+    assert attention_report.host_requests(record) == "256 requests that hold 262,144 tokens"
+    assert attention_report.host_microseconds(record, "build_page_table", 3) == "not measured"
 
 
 # --------------------------------------------------------------------------- bars
@@ -222,7 +218,7 @@ def barred(kernel: MadePeer, name: str = "NVIDIA H200", **others: MadePeer) -> p
     peers = {"triton": kernel, "sdpa": MadePeer(0.9, page_sizes=(), own_contiguous=True), **others}
     case = made_case(LLAMA3, 64, 8192)
     record = made_record("cuda", name=name, peers=peers, cases=[case], noise=SHARP)
-    return attention_bars.bars(record).set_index("bar")
+    return attention_report.bars(record).set_index("bar")
 
 
 def test_a_kernel_that_reaches_its_bars_has_met_them() -> None:
@@ -261,11 +257,11 @@ def test_bars_are_for_one_device_and_one_kernel() -> None:
     other = barred(kernel, name="NVIDIA A100")["verdict"]
     assert other.tolist() == ["met, but the bar is for an H200"] * 3
     for record in (None, made_record("cpu")):
-        frame = attention_bars.bars(record)
+        frame = attention_report.bars(record)
         assert set(frame["verdict"]) == {"not measured on a GPU yet"}
         assert frame["reached"].isna().all()
     without = only(made_record("cuda"), lambda t: t.peer != "triton")
-    assert set(attention_bars.bars(without)["verdict"]) == {"not in this record"}
+    assert set(attention_report.bars(without)["verdict"]) == {"not in this record"}
 
 
 # --------------------------------------------------------------------------- costs
@@ -376,7 +372,7 @@ def test_every_published_cost_has_its_source_in_the_references() -> None:
     keys = set(re.findall(r"@\w+\{(\w+),", (root / "chapters/references.bib").read_text("utf-8")))
     cited = set(published.cost_numbers()["citation"])
     assert cited <= keys
-    assert cited == set(attention_others.SOURCES)
+    assert cited == set(published.SOURCES)
 
 
 def test_the_paper_has_one_value_in_both_tables() -> None:
@@ -395,12 +391,12 @@ def test_the_paper_has_one_value_in_both_tables() -> None:
 
 
 def test_measured_and_published_are_never_one_kind() -> None:
-    alone = attention_others.beside(None)
+    alone = published.beside(None)
     assert set(alone["kind"]) == {"published"}
     record = made_record("cuda")
-    frame = attention_others.beside(record)
+    frame = published.beside(record)
     theirs, ours = (frame[frame["kind"] == kind] for kind in ("published", "measured"))
-    assert theirs["source"].isin(list(attention_others.SOURCES.values())).all()
+    assert theirs["source"].isin(list(published.SOURCES.values())).all()
     assert set(ours["source"]) == {record.label}
     assert ours["label"].tolist()[:3] == [f"this kernel: pages of {p}" for p in (1, 16, 128)]
     assert (ours["low"].astype(float) <= ours["high"].astype(float)).all()
@@ -408,7 +404,7 @@ def test_measured_and_published_are_never_one_kind() -> None:
 
 
 def test_published_words_say_whether_a_bound_is_a_bound() -> None:
-    printed = attention_others.table()["published"].tolist()
+    printed = published.printed_costs()["published"].tolist()
     assert {"20 to 26% longer", "up to 42% longer", "under 5% longer", "9.906 ms"} <= set(printed)
     assert {"30% of a decode iteration", "up to 10% of a decode iteration"} <= set(printed)
 
@@ -420,13 +416,13 @@ def test_published_words_say_whether_a_bound_is_a_bound() -> None:
 def test_the_small_table_holds_each_token_and_each_page_once(
     lengths: list[int], size: int, seed: int
 ) -> None:
-    frame = attention_example.small_table(lengths, size, seed)
+    frame = attention_figures.small_table(lengths, size, seed)
     ledger = kv.paged(lengths, size)
     assert len(frame) == ledger.pages
     assert frame["tokens"].sum() == ledger.logical_tokens
     assert sorted(frame["entry"]) == list(range(ledger.pages))
     assert (size * len(frame) - frame["tokens"].sum()) == ledger.tail_slack_slots
-    reads = attention_example.table_reads(lengths, [size]).iloc[0]
+    reads = attention_figures.table_reads(lengths, [size]).iloc[0]
     assert reads["tokens an entry"] == Fraction(ledger.logical_tokens, ledger.pages)
 
 
@@ -469,38 +465,38 @@ SENTENCES = (
     attention_report.in_view,
     attention_report.main_case,
     attention_report.row_bytes,
-    attention_host.requests,
+    attention_report.host_requests,
     attention_costs.verdict,
 )
 FRAMES = (
     attention_report.settings,
     attention_report.main_sweep,
     attention_report.absences,
-    attention_bars.bars,
-    attention_bars.losses,
+    attention_report.bars,
+    attention_report.losses,
     attention_costs.cases,
     attention_costs.points,
     attention_costs.fits,
-    attention_host.work,
-    attention_others.beside,
+    attention_report.host_work,
+    published.beside,
 )
 
 
 def drawn(record: Record | None) -> dict[str, tuple[Figure, pd.DataFrame]]:
     sweep, points = attention_report.main_sweep(record), attention_costs.points(record)
-    work, beside = attention_host.work(record), attention_others.beside(record)
-    small = attention_example.small_table([5, 9, 17], 4)
+    work, beside = attention_report.host_work(record), published.beside(record)
+    small = attention_figures.small_table([5, 9, 17], 4)
     title = attention_report.titled("What a figure shows", record)
     return {
-        "fig-table": (attention_drawings.page_table(small, title="t"), small),
-        "fig-latency": (attention_drawings.latency(sweep, title=title), sweep),
+        "fig-table": (attention_figures.page_table(small, title="t"), small),
+        "fig-latency": (attention_figures.latency(sweep, title=title), sweep),
         "fig-bandwidth": (
-            attention_drawings.bandwidth(sweep, title=title, bar=0.9, bar_words="bar"),
+            attention_figures.bandwidth(sweep, title=title, bar=0.9, bar_words="bar"),
             sweep,
         ),
-        "fig-line": (attention_drawings.line(points, title=title), points),
-        "fig-host": (attention_drawings.host(work, title=title), work),
-        "fig-published": (attention_drawings.beside_published(beside, title="t"), beside),
+        "fig-line": (attention_figures.line(points, title=title), points),
+        "fig-host": (attention_figures.host(work, title=title), work),
+        "fig-published": (attention_figures.beside_published(beside, title="t"), beside),
     }
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kvledger.chapters import palette
+from kvledger.chapters import drawing
 from proofbook import style
 
 ROOT = Path(__file__).resolve().parent.parent
-BOOK = ROOT / "src" / "kvledger" / "book"
+DRAWINGS = ROOT / "src" / "kvledger" / "chapters"
 CHAPTERS = ROOT / "chapters"
 
 COLOURS = {
-    name: part.colour.lower() for name, part in palette.PART.items() if part.colour != "none"
+    name: part.colour.lower() for name, part in drawing.PART.items() if part.colour != "none"
 }
 PLAIN = {*map(str.lower, style.INK["light"]), style.ON_COLOUR}
 
@@ -89,7 +89,7 @@ def test_the_dark_drawing_keeps_the_meanings(id: str, built_book: Path) -> None:
 
 
 def drawing_modules() -> list[Path]:
-    return sorted(BOOK.glob("*drawings.py"))
+    return sorted(DRAWINGS.glob("*_figures.py"))
 
 
 @pytest.mark.parametrize("path", drawing_modules(), ids=lambda path: path.name)
@@ -107,7 +107,7 @@ def test_drawings_name_a_meaning_and_no_colour(path: Path) -> None:
 
 
 def test_the_explorer_has_the_same_colours() -> None:
-    css = (BOOK / "assets" / "explorer.css").read_text(encoding="utf-8")
+    css = (DRAWINGS / "assets" / "explorer.css").read_text(encoding="utf-8")
     name_of = {"used": "used", "shared": "shared", "slack": "tail slack"}
     name_of |= {"reserved": "reserved", "metadata": "metadata"}
     for short, name in name_of.items():
@@ -122,7 +122,10 @@ def test_the_explorer_has_the_same_colours() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [BOOK / "assets" / "kvledger.css", ROOT / "src/kvledger/report/assets/page.css"],
+    [
+        ROOT / "src/proofbook/pages/assets/proofbook.css",
+        ROOT / "src/kvledger/report/assets/page.css",
+    ],
     ids=lambda path: path.name,
 )
 def test_pages_wear_no_colour_of_a_part(path: Path) -> None:

@@ -31,7 +31,7 @@ def keep(data, metadata):
         text = data["text/plain"]
         shown["texts"][text.split(" · ")[0].split("\\n")[0]] = text
     else:
-        kind = metadata["kvledger"]
+        kind = metadata["proofbook"]
         shown["numbers"][name] = [data[RECORD], kind["kind"], kind["source"]]
 outputs.emit = keep
 scope = {}

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import kvledger as kv
-from kvledger.chapters import decision_drawings as drawings
+from kvledger.chapters import decision_figures as drawings
 from kvledger.decision import decision_survey as survey
 from kvledger.decision.decide import decide
 from kvledger.decision.workload import Workload, workload_of
@@ -241,7 +241,7 @@ def test_costs_are_drawn_each_in_its_own_colour_and_absence_is_written(
     fig = drawings.cost_shares(survey.shares(measured, [1, 4, 16]), title="t", tolerance=0.01)
     assert {"time to read through the table", "allocation"} <= set(words(fig))
     colours = {str(line.get_color()) for line in fig.axes[0].lines}
-    assert {drawings.palette.PART[p].colour for p in ("tail slack", "metadata")} <= colours
+    assert {drawings.PART[p].colour for p in ("tail slack", "metadata")} <= colours
     lost = kv.Trace([20] * 4, [4] * 4, page_ids=[[0, 1, 2]] * 4, page_ids_size=8)
     shared = decide(lost, LLAMA, page_sizes=[8, 16])
     fig = drawings.cost_shares(survey.shares(shared, [8, 16]), title="t", tolerance=0.01)

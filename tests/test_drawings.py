@@ -13,8 +13,8 @@ from matplotlib.text import Text
 
 import kvledger as kv
 from kvledger.accounting import survey
-from kvledger.chapters import drawings
-from kvledger.chapters.slot_rows import HELD, contiguous_slots, paged_slots
+from kvledger.chapters import drawing, metadata_figures, slot_figures
+from kvledger.chapters.slot_figures import HELD, contiguous_slots, paged_slots
 
 pytestmark = pytest.mark.usefixtures("no_warnings")
 
@@ -66,7 +66,7 @@ def test_slots_says_the_counts_of_its_frame() -> None:
         ],
         ignore_index=True,
     )
-    said = words(drawings.slots(frame, title="Fewer"))
+    said = words(slot_figures.slots(frame, title="Fewer"))
     assert said.count("Fewer") == 1
     assert "Reserve: 96 slots for 31 tokens" in said
     assert "Shared: 36 slots for 43 tokens" in said
@@ -77,7 +77,7 @@ def test_held_and_spared_keeps_slack_and_sharing_apart() -> None:
     frame = survey.ledgers(
         {"separate": kv.paged([20, 23], 4), "shared": kv.shared([20, 23], 4, prefix=8)}
     )
-    said = words(drawings.held_and_spared(frame, title="t"))
+    said = words(slot_figures.held_and_spared(frame, title="t"))
     assert {"44 held, 1 of it tail slack", "36 held, 1 of it tail slack"} <= set(said)
     assert "8 spared by sharing" in said
 
@@ -85,7 +85,7 @@ def test_held_and_spared_keeps_slack_and_sharing_apart() -> None:
 def test_sharing_is_refused_as_a_part_of_a_bar() -> None:
     frame = pd.DataFrame({"policy": ["p"], "a": [1.0]})
     with pytest.raises(ValueError, match="sharing is not held memory"):
-        drawings.parts_bars(frame, {"a": "shared"}, title="t", x_label="x")
+        drawing.parts_bars(frame, {"a": "shared"}, title="t", x_label="x")
 
 
 def test_bars_are_as_long_as_their_parts() -> None:
@@ -93,7 +93,7 @@ def test_bars_are_as_long_as_their_parts() -> None:
         {"max": kv.contiguous([5, 9, 17], 32), "pages": kv.paged([5, 9, 17], 4)}
     )
     parts = {"used": "used", "reserved": "reserved", "tail_slack": "tail slack"}
-    fig = drawings.parts_bars(frame, parts, title="t", x_label="x")
+    fig = drawing.parts_bars(frame, parts, title="t", x_label="x")
     said = words(fig)
     assert " 3.10" in said  # 96 slots for 31 tokens
     assert " 1.29" in said  # 40 slots for 31 tokens
@@ -102,17 +102,19 @@ def test_bars_are_as_long_as_their_parts() -> None:
 
 
 def test_cost_lines_marks_the_exact_corners() -> None:
-    said = words(drawings.cost_lines(survey.cost_lines([5, 9, 17], [1, 2, 4, 8, 16]), title="t"))
+    said = words(
+        metadata_figures.cost_lines(survey.cost_lines([5, 9, 17], [1, 2, 4, 8, 16]), title="t")
+    )
     assert {"c = 3/14", "c = 6/7", "c = 2", "c = 8"} <= set(said)
     assert {f"pages of {p}" for p in (1, 2, 4, 8, 16)} <= set(said)
 
 
 def test_every_trace_is_labelled_by_name(traces: survey.Traces) -> None:
     slack = survey.tail_slack(traces, [2, 16, 128])
-    one = drawings.trace_lines(
+    one = drawing.trace_lines(
         slack, "page_size", "slack_share", title="t", x_label="x", y_label="y", percent=True
     )
-    two = drawings.trace_lines(
+    two = drawing.trace_lines(
         slack,
         "page_size",
         ["final_ratio", "growth_ratio"],
@@ -122,7 +124,7 @@ def test_every_trace_is_labelled_by_name(traces: survey.Traces) -> None:
         y_label="y",
         reference=1.0,
     )
-    steps = drawings.best_by_cost(
+    steps = metadata_figures.best_by_cost(
         survey.envelopes(traces), title="t", c_min=1e-5, c_max=100, mark=16
     )
     for fig in (one, two, steps):
@@ -132,7 +134,7 @@ def test_every_trace_is_labelled_by_name(traces: survey.Traces) -> None:
 def test_hollow_points_stand_where_the_column_holds(traces: survey.Traces) -> None:
     unused = survey.reservation(traces, [4096, 131072])
     unused["some_refused"] = unused["refused_requests"] > 0
-    fig = drawings.trace_lines(
+    fig = drawing.trace_lines(
         unused,
         "reserve",
         "unused_share",
@@ -141,7 +143,7 @@ def test_hollow_points_stand_where_the_column_holds(traces: survey.Traces) -> No
         y_label="y",
         hollow="some_refused",
     )
-    paper = drawings.INK.paper
+    paper = drawing.INK.paper
     hollow = sum(
         len(line.get_xdata())
         for line in fig.axes[0].lines
@@ -152,22 +154,22 @@ def test_hollow_points_stand_where_the_column_holds(traces: survey.Traces) -> No
 
 def test_flat_optimum_writes_both_ends(traces: survey.Traces) -> None:
     frame = survey.closed_form(traces, [1], range(1, 1025))
-    said = words(drawings.flat_optimum(frame, title="t"))
+    said = words(metadata_figures.flat_optimum(frame, title="t"))
     for column in ("flat_from", "flat_to"):
         assert {str(n) for n in frame[column]} <= set(said)
 
 
 def test_distribution_and_bytes_and_blocks_draw_their_rows(traces: survey.Traces) -> None:
     spread = survey.slack_distribution(traces["azure_code_2023"], 16)
-    assert len(drawings.slack_distribution(spread, title="t").axes[0].patches) == 16
+    assert len(slot_figures.slack_distribution(spread, title="t").axes[0].patches) == 16
     need = survey.needed_cost(traces, 16, "Llama-3.1-8B")
     charged = survey.bytes_in_slots(["Llama-3.1-8B", "OPT-13B"], {"entry": 4}, need)
     assert {"Llama-3.1-8B", "OPT-13B", "entry"} <= set(
-        words(drawings.bytes_against_need(charged, title="t"))
+        words(metadata_figures.bytes_against_need(charged, title="t"))
     )
     blocks = survey.shared_blocks(
         {"mooncake_synthetic": kv.load_blocks("mooncake_synthetic")}
     ).query("how == 'groups' and blocks == 'all' and preamble == 'with'")
-    said = words(drawings.shared_blocks(blocks, title="t"))
+    said = words(slot_figures.shared_blocks(blocks, title="t"))
     assert "Mooncake synthetic" in said
     assert blocks["shared_share"].iloc[-1] > Fraction(6, 10)

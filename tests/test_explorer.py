@@ -44,7 +44,7 @@ from kvledger.accounting.metadata import (
     near_best,
 )
 from kvledger.accounting.sharing import shared
-from kvledger.chapters import explorer, palette
+from kvledger.chapters import drawing, explorer
 from kvledger.core.errors import LedgerError
 from kvledger.models.shapes import Model
 from kvledger.traces.trace import load_lengths, load_trace
@@ -1289,7 +1289,7 @@ def test_the_colours_are_those_of_the_figures() -> None:
     found = dict(re.findall(r"--kvx-([\w-]+): (#\w+)", light))
     parts = {"used": "used", "shared": "shared", "slack": "tail slack", "reserved": "reserved"}
     for name, part in {**parts, "metadata": "metadata"}.items():
-        assert found[name].lower() == palette.PART[part].colour.lower()
+        assert found[name].lower() == drawing.PART[part].colour.lower()
     assert found["ink"] == style.INK["light"].ink
     assert found["faint"] == style.INK["light"].faint
     assert dict(re.findall(r"--kvx-(ink|faint): (#\w+)", dark)) == {

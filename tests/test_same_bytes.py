@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from samebytes import ALL_AT_ONCE, CLOCK, EACH, FIRST, LISTING, PLAIN_C, Condition
 
-from kvledger.chapters import palette
+from kvledger.chapters import drawing
 from proofbook import figure, style
 from proofbook import showing as outputs
 from proofbook.contents import INPUTS
@@ -160,7 +160,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], 
             style.apply()
             fig, panels = plt.subplots(3, 1, layout="constrained", figsize=(8, 6))
             for axes in panels:
-                axes.plot(data["x"], data["y"], color=palette.PART["used"].colour)
+                axes.plot(data["x"], data["y"], color=drawing.PART["used"].colour)
             alt = "Three lines in three panels, each falling and then rising."
             figure("fig-noise", fig, data=data, alt=alt)
         return samebytes.tree(folder)

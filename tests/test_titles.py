@@ -18,8 +18,16 @@ from hypothesis import strategies as st
 
 import kvledger as kv
 from kvledger.accounting import survey
-from kvledger.chapters import attention_costs, attention_titles, replay_titles, titles
-from kvledger.chapters.slot_rows import contiguous_slots, paged_slots
+from kvledger.chapters import (
+    attention_costs,
+    attention_figures,
+    decision_figures,
+    growth_figures,
+    metadata_figures,
+    slot_figures,
+    workload_figures,
+)
+from kvledger.chapters.slot_figures import contiguous_slots, paged_slots
 from kvledger.measure.record import latest_record
 from proofbook import style
 
@@ -73,13 +81,13 @@ def test_all_figures_are_looked_at() -> None:
 
 @pytest.mark.parametrize(("path", "id", "call"), CALLS, ids=[id for _, id, _ in CALLS])
 def test_a_title_is_made_from_data(path: Path, id: str, call: ast.Call) -> None:
-    """It is the value of a function of the titles' modules, given what the figure draws."""
+    """It is the value of a function that stands beside the drawing, given what the figure draws."""
     title = title_of(call)
     assert isinstance(title, ast.Call), f"{path.name}: {id}: the title is typed"
     module = title.func
     assert isinstance(module, ast.Attribute)
     assert isinstance(module.value, ast.Name)
-    assert module.value.id in {"titles", "replay_titles"}
+    assert module.value.id in {"drawing"} or module.value.id.endswith("_figures")
     assert title.args
     assert not isinstance(title.args[0], ast.Constant)
 
@@ -87,11 +95,11 @@ def test_a_title_is_made_from_data(path: Path, id: str, call: ast.Call) -> None:
 def test_stored_titles_say_an_answer_each() -> None:
     """A number stands in each, and no two figures have the same."""
     stored = {
-        output["metadata"]["kvledger"]["id"]: output["metadata"]["kvledger"]["title"]
+        output["metadata"]["proofbook"]["id"]: output["metadata"]["proofbook"]["title"]
         for path in NOTEBOOKS
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
         for output in cell.get("outputs", [])
-        if "title" in output.get("metadata", {}).get("kvledger", {})
+        if "title" in output.get("metadata", {}).get("proofbook", {})
     }
     assert set(stored) == {id for _, id, _ in CALLS}
     assert len(set(stored.values())) == len(stored)
@@ -109,7 +117,7 @@ def test_squares_are_counted_as_the_ledger_counts(lengths: list[int]) -> None:
     sizes = (2, 4, 8)
     squares = pd.concat([paged_slots(f"Pages of {p}", lengths, p) for p in sizes])
     slack = [kv.paged(lengths, p).tail_slack_slots for p in sizes]
-    said = titles.slack_by_size(squares)
+    said = slot_figures.slack_by_size_title(squares)
     assert f"{slack[0]}, {slack[1]} and {slack[2]} slots for {sum(lengths)} tokens" in said
     assert ("The larger the pages, the more slack" in said) == (slack[0] < slack[1] < slack[2])
 
@@ -119,25 +127,25 @@ def test_reserved_squares_are_counted_as_the_ledger_counts(lengths: list[int]) -
     held = [[32] * len(lengths), lengths]
     squares = pd.concat([contiguous_slots(str(i), lengths, h) for i, h in enumerate(held)])
     asked = kv.contiguous(lengths, 32).allocated_slots
-    assert f"take {asked} or {sum(lengths)} slots" in titles.reserved_slots(squares)
+    assert f"take {asked} or {sum(lengths)} slots" in slot_figures.reserved_slots_title(squares)
 
 
 def test_sharing_that_moved_the_slack_would_be_told() -> None:
     same = survey.ledgers({"a": kv.paged([20, 23], 4), "b": kv.shared([20, 23], 4, prefix=8)})
-    assert titles.spared(same).endswith("leaves the tail slack at 1")
+    assert slot_figures.spared_title(same).endswith("leaves the tail slack at 1")
     moved = same.assign(**{"tail slack slots": [1, 3]})
-    assert titles.spared(moved).endswith("moves the tail slack from 1 to 3")
+    assert slot_figures.spared_title(moved).endswith("moves the tail slack from 1 to 3")
     squares = pd.concat([paged_slots("a", [5, 9], 4), paged_slots("b", [5, 10], 4)])
-    assert titles.shared_slots(squares).endswith("the tail slack goes from 6 to 5")
+    assert slot_figures.shared_slots_title(squares).endswith("the tail slack goes from 6 to 5")
 
 
 def test_titles_of_traces_are_true_of_every_trace(traces: survey.Traces) -> None:
     slack = survey.tail_slack(traces, [16, 64, 512])
-    said = titles.slack_share(slack, 16)
+    said = slot_figures.slack_share_title(slack, 16)
     for size, form in ((16, "{:.2%}"), (512, "{:.0%}")):
         most = max(float(v) for v in slack.loc[slack["page_size"] == size, "slack_share"])
         assert f"{form.format(most)}" in said
-    close = titles.expectation(slack, near=64)
+    close = slot_figures.expectation_title(slack, near=64)
     worst = max(
         float(error)
         for column in ("final_error", "growth_error")
@@ -146,24 +154,32 @@ def test_titles_of_traces_are_true_of_every_trace(traces: survey.Traces) -> None
     assert f"within {worst:.1%} up to pages of 64" in close
     unused = survey.reservation(traces, [4096, 131072])
     least = min(float(v) for v in unused.loc[unused["reserve"] == 131072, "unused_share"])
-    assert f"{least:.1%} or more" in titles.reservation(unused)
+    assert f"{least:.1%} or more" in slot_figures.reservation_title(unused)
 
 
 def test_a_cost_that_decides_nothing_is_not_said_to_decide() -> None:
     one = survey.cost_lines([4, 8], [4])
-    assert titles.cost_lines(one) == "One page size is best at every cost"
+    assert metadata_figures.cost_lines_title(one) == "One page size is best at every cost"
     corners = survey.cost_lines([5, 9, 17], [4, 16])
-    assert titles.cost_lines(corners) == "The best page size changes at c = 4 slots a page"
+    assert (
+        metadata_figures.cost_lines_title(corners)
+        == "The best page size changes at c = 4 slots a page"
+    )
     never = pd.DataFrame({"page_size": [1], "c_from": [Fraction(0)]})
-    assert titles.envelopes(never, 16) == "Pages of 16 are the best at no cost"
+    assert metadata_figures.envelopes_title(never, 16) == "Pages of 16 are the best at no cost"
 
 
 def test_replay_titles_take_the_ends_and_all_settings() -> None:
     one = pd.DataFrame({"policy": ["only"], "used": [0.5]})
-    assert replay_titles.pools(one) == "Tokens fill 50.0% (only) of the pool on average"
+    assert growth_figures.pools_title(one) == "Tokens fill 50.0% (only) of the pool on average"
     many = pd.DataFrame({"policy": list("abc"), "used": [0.9, 0.1, 0.5]})
-    assert replay_titles.pools(many) == "Tokens fill 10.0% (b) to 90.0% (a) of the pool on average"
-    assert "3 times (x)" in replay_titles.loads(pd.DataFrame({"setting": ["x"], "preempted": [3]}))
+    assert (
+        growth_figures.pools_title(many)
+        == "Tokens fill 10.0% (b) to 90.0% (a) of the pool on average"
+    )
+    assert "3 times (x)" in growth_figures.loads_title(
+        pd.DataFrame({"setting": ["x"], "preempted": [3]})
+    )
 
 
 def test_above_the_range_the_largest_cost_is_named() -> None:
@@ -174,32 +190,34 @@ def test_above_the_range_the_largest_cost_is_named() -> None:
         (4, "tail slack", 0.9, False),
     ]
     frame = pd.DataFrame(rows, columns=["page_size", "cost", "share", "near"])
-    assert replay_titles.memory_range(frame, 0.01).endswith("above, metadata is the largest cost")
-    assert "largest cost" not in replay_titles.memory_range(frame[frame["near"]], 0.01)
+    assert decision_figures.cost_shares_title(frame, 0.01).endswith(
+        "above, metadata is the largest cost"
+    )
+    assert "largest cost" not in decision_figures.cost_shares_title(frame[frame["near"]], 0.01)
 
 
 def test_neighbours_that_are_all_are_not_told_apart() -> None:
     few = pd.DataFrame({"window_requests": [2, 30], "shared_share": [0.1, 0.4]})
-    assert "neighbours" not in replay_titles.own_sharing(few)
+    assert "neighbours" not in workload_figures.sharing_title(few)
 
 
 def test_titles_of_measurements_follow_the_record() -> None:
     nothing = [
-        attention_titles.latency(None),
-        attention_titles.bandwidth(None),
-        attention_titles.cost(None),
-        attention_titles.host(None),
+        attention_figures.latency_title(None),
+        attention_figures.bandwidth_title(None),
+        attention_figures.line_title(None),
+        attention_figures.host_title(None),
     ]
     assert all(said.endswith("\n(no device)") and not re.search(r"\d", said) for said in nothing)
     record = made_record("cuda", noise=1e-6)
-    said = attention_titles.latency(record)
+    said = attention_figures.latency_title(record)
     assert "this kernel takes 1.12 (pages of 1) and 1.01 (pages of 16) times" in said
     assert "as long as without pages" in said
     share = GPU_PEERS["triton"].share / (1 + GPU_PEERS["triton"].c_random / 16)
-    assert f"reaches {share:.1%} of the copy bandwidth" in attention_titles.bandwidth(record)
-    straight = attention_titles.cost(record)
+    assert f"reaches {share:.1%} of the copy bandwidth" in attention_figures.bandwidth_title(record)
+    straight = attention_figures.line_title(record)
     assert "the time of 0.120 tokens: the times are on a line" in straight
-    sdpa = attention_titles.latency(made_record("cpu", noise=1e-6))
+    sdpa = attention_figures.latency_title(made_record("cpu", noise=1e-6))
     assert "times as long as SDPA without pages" in sdpa
 
 
@@ -207,7 +225,7 @@ def test_a_fit_that_is_no_line_says_so() -> None:
     record = latest_record("cpu")
     cost = attention_costs.fitted(record)
     assert cost is not None
-    said = attention_titles.cost(record)
+    said = attention_figures.line_title(record)
     assert "on a line" in said
     assert ("not on a line" in said) == (not cost.straight)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from kvledger.chapters import palette
+from kvledger.chapters import drawing as palette
 
 mpl.use("Agg")
 
@@ -554,7 +554,7 @@ def draw() -> Figure:
         ax.barh(row, slots, **palette.part_style(part))
     ax.text(5, 0, "forty", color=style.ON_COLOUR)
     ax.set(xlim=(0, 150), ylim=(-0.6, 1.6), xlabel="slots", title="Pages hold less")
-    palette.label(ax, 110, 1, "reserved", "reserved")
+    ax.text(110, 1, "reserved")
     return fig
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from kvledger.chapters import palette
+from kvledger.chapters import drawing
 
 mpl.use("Agg")
 
@@ -40,7 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Catalogue, Pa
     monkeypatch.setattr(outputs, "_shown", {})
     monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     fig, ax = style.canvas(2.4)
-    ax.barh([0, 1], DATA["slots"], **palette.part_style("used"))
+    ax.barh([0, 1], DATA["slots"], **drawing.part_style("used"))
     fig.suptitle(TITLE)
     number("toy.slots", 40)
     figure("fig-toy", fig, DATA, ALT)

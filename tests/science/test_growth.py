@@ -17,8 +17,8 @@ from matplotlib.text import Text
 from replay_models import results
 
 import kvledger as kv
-from kvledger.chapters import growth_drawings as drawings
-from kvledger.chapters import palette
+from kvledger.chapters import drawing
+from kvledger.chapters import growth_figures as drawings
 from kvledger.replays import growth
 from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, replay
 from proofbook import style
@@ -306,8 +306,8 @@ def stack_tops(ax: Axes) -> dict[float, float]:
 def test_layers_are_the_parts_and_sharing_is_none_of_them() -> None:
     assert list(drawings.LAYERS) == list(growth.PARTS)
     assert "shared" not in {part for part, _, _ in drawings.LAYERS.values()}
-    assert all(part in palette.PART for part, _, _ in drawings.LAYERS.values())
-    looks = [tuple(drawings._look(name).items()) for name in drawings.LAYERS]
+    assert all(part in drawing.PART for part, _, _ in drawings.LAYERS.values())
+    looks = [tuple(drawings.layer_style(name).items()) for name in drawings.LAYERS]
     assert len(set(looks)) == len(looks)
 
 
@@ -343,7 +343,7 @@ def test_what_is_spared_is_a_line_and_no_layer(sharing: Replay) -> None:
         np.testing.assert_array_equal(np.asarray(drawn.get_ydata()), spared)
     assert spared.max() > 0
     assert to_rgba(rim.get_color()) == to_rgba(style.INK["light"].paper)
-    colour = to_rgba(palette.PART["shared"].colour)
+    colour = to_rgba(drawing.PART["shared"].colour)
     assert to_rgba(line.get_color()) == colour
     assert "spared by sharing" in words(fig)
     for area in ax.collections:
@@ -415,7 +415,7 @@ def test_replayed_shares_stand_beside_published_ones() -> None:
             "computed": [21.0, 37.0, 5.0],
         }
     )
-    fig = drawings.beside_published(frame, title="Close")
+    fig = drawings.beside_paper(frame, title="Close")
     (ax,) = fig.axes
     drawn = {str(line.get_label()): np.asarray(line.get_xdata()).tolist() for line in ax.lines}
     assert drawn == {"published": [20.4, 38.2], "replayed": [21.0, 37.0]}
