@@ -123,7 +123,7 @@ def test_the_explorer_has_the_same_colours() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        ROOT / "src/proofbook/pages/assets/proofbook.css",
+        ROOT / "src/proofbook/pages/assets/kvledger.css",
         ROOT / "src/kvledger/report/assets/page.css",
     ],
     ids=lambda path: path.name,
