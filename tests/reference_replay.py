@@ -1,4 +1,4 @@
-"""The replay of requests through a page pool, written for reading: lists, dictionaries, no arrays.
+"""The replay of requests on the readable page store: lists, dictionaries, no arrays.
 
 The steps and the pool are those of vLLM V1, whose recorded answers it reproduces
 (``test_peers.py``). It is the oracle for the compiled engine on traces that nobody recorded.
@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+
+from kvledger.replays.allocator import PageStore
 
 NEVER = -1
 
@@ -55,81 +57,6 @@ class Policy:
 def watermark_pages(share: float, pages: int) -> int:
     """Return the pages that vLLM keeps free at admission, of a pool with one more as null page."""
     return int(share * (pages + 1))
-
-
-class PagePool:
-    """Pages with holders and keys; what is free and keyed can be found again until reused."""
-
-    def __init__(self, pages: int) -> None:
-        self.holders = [0] * pages
-        self.key: list[Hashable | None] = [None] * pages
-        self.unkeyed = list(range(pages))  # free, reused first; which of them makes no difference
-        self.keyed: dict[int, None] = {}  # free, least recently freed first
-        self.found: dict[Hashable, dict[int, None]] = {}  # pages of a key, first keyed first
-
-    @property
-    def free(self) -> int:
-        """Pages without a holder, those that can still be found included."""
-        return len(self.unkeyed) + len(self.keyed)
-
-    def find(self, key: Hashable) -> int | None:
-        """Return the page that was given this key first, of those that still have it."""
-        return next(iter(self.found.get(key, ())), None)
-
-    def hold(self, page: int) -> None:
-        """Add a holder; a free page is free no longer."""
-        if self.holders[page] == 0:
-            del self.keyed[page]
-        self.holders[page] += 1
-
-    def take(self) -> int:
-        """Hand out a page without a key, or else the one freed longest ago, which loses its key."""
-        if self.unkeyed:
-            page = self.unkeyed.pop()
-        else:
-            page = next(iter(self.keyed))
-            del self.keyed[page]
-            self.forget(page)
-        self.holders[page] = 1
-        return page
-
-    def give_key(self, page: int, key: Hashable) -> None:
-        """Let a complete page be found, behind the pages that have this key already."""
-        assert self.key[page] is None
-        self.key[page] = key
-        self.found.setdefault(key, {})[page] = None
-
-    def forget(self, page: int) -> None:
-        """Take a page's key away."""
-        key = self.key[page]
-        self.key[page] = None
-        del self.found[key][page]
-        if not self.found[key]:
-            del self.found[key]
-
-    def release(self, page: int) -> None:
-        """Remove a holder; of pages freed in turn, the first is reused first."""
-        self.holders[page] -= 1
-        if self.holders[page] == 0:
-            if self.key[page] is None:
-                self.unkeyed.append(page)
-            else:
-                self.keyed[page] = None
-
-    def check_integrity(self, tables: Sequence[Sequence[int]]) -> None:
-        """Prove that every page is in one place: free, or in as many tables as it has holders."""
-        counts = [0] * len(self.holders)
-        for table in tables:
-            assert len(set(table)) == len(table)
-            for page in table:
-                counts[page] += 1
-        assert counts == self.holders
-        free = sorted([*self.unkeyed, *self.keyed])
-        assert free == [page for page, count in enumerate(counts) if count == 0]
-        assert all(self.key[page] is None for page in self.unkeyed)
-        assert all(self.key[page] is not None for page in self.keyed)
-        found = {(page, key) for key, pages in self.found.items() for page in pages}
-        assert found == {(page, key) for page, key in enumerate(self.key) if key is not None}
 
 
 @dataclass(eq=False, slots=True)
@@ -197,7 +124,7 @@ class Replay:
         policy: Policy,
     ) -> None:
         self.policy = policy
-        self.pool = PagePool(policy.pages)
+        self.pool = PageStore(policy.pages)
         self.columns = Columns()
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
@@ -250,7 +177,7 @@ class Replay:
             request = self.running[at]
             new = _at_most(request.known - request.stored, chunk)
             missing = self.pages_for(request.stored + new) - len(request.table)
-            while missing > self.pool.free and at < len(self.running):
+            while missing > len(self.pool.free) and at < len(self.running):
                 self.preempt()
             if at < len(self.running):
                 self.store(request, new)
@@ -277,7 +204,7 @@ class Replay:
             needed += sum(pool.holders[page] == 0 for page in cached)  # free until it takes them
             if self.running:
                 needed += policy.watermark_pages
-            if needed > pool.free:
+            if needed > len(pool.free):
                 break
             self.running.append(self.waiting.popleft())
             for page in cached:
@@ -311,8 +238,8 @@ class Replay:
         self.columns.request_recomputed_tokens[request.index] += again
         request.stored += new
         request.reached = max(request.reached, request.stored)
-        while len(request.table) < self.pages_for(request.stored):
-            request.table.append(self.pool.take())
+        missing = self.pages_for(request.stored) - len(request.table)
+        request.table += self.pool.take(max(0, missing))
         if self.policy.prefix_cache:
             for k in range(request.keyed, request.stored // self.policy.page_size):
                 self.new_keys.append((request.table[k], request.key_of(k)))
@@ -323,7 +250,7 @@ class Replay:
     def let_keys_be_found(self) -> None:
         """Key the pages filled before, in the order they were filled."""
         for page, key in self.new_keys:
-            self.pool.give_key(page, key)
+            self.pool.cache(page, key)
         self.new_keys.clear()
 
     def measure(self) -> None:
@@ -332,9 +259,9 @@ class Replay:
         columns.running.append(len(self.running))
         columns.waiting.append(len(self.waiting))
         columns.held.append([len(each.table) for each in self.running])
-        columns.pages.append(self.policy.pages - pool.free)
-        columns.free.append(pool.free)
-        columns.cached.append(len(pool.keyed))
+        columns.pages.append(self.policy.pages - len(pool.free))
+        columns.free.append(len(pool.free))
+        columns.cached.append(sum(pool.key_of[page] is not None for page in pool.free))
         logical = sum(each.stored for each in self.running)
         shared = size * sum(holders - 1 for holders in pool.holders if holders > 1)
         allocated = size * columns.pages[-1]
@@ -343,13 +270,13 @@ class Replay:
         columns.distinct_tokens.append(logical - shared)
         columns.allocated_slots.append(allocated)
         columns.tail_slack_slots.append(allocated - logical + shared)
-        columns.unallocated_slots.append(size * pool.free)
+        columns.unallocated_slots.append(size * len(pool.free))
 
     def sample(self) -> None:
         """Let every request whose tokens are all stored sample one; the finished ones go."""
         if self.policy.merge_duplicates:
             self.merge()
-        self.columns.settled_pages.append(self.policy.pages - self.pool.free)
+        self.columns.settled_pages.append(self.policy.pages - len(self.pool.free))
         step = len(self.columns.running) - 1
         for request in list(self.running):
             if request.stored < request.known:
@@ -371,12 +298,11 @@ class Replay:
                     request.table[k] = first
                     if self.pool.holders[page] == 1:
                         self.pool.forget(page)
-                    self.pool.release(page)
+                    self.pool.drop([page])
 
     def release(self, request: Request) -> None:
         """Free a request's pages, the last one first."""
-        for page in reversed(request.table):
-            self.pool.release(page)
+        self.pool.drop(request.table)
         request.table, request.stored, request.keyed = [], 0, 0
 
     def check_integrity(self) -> None:

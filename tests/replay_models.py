@@ -2,7 +2,7 @@
 
 :class:`Oracle` adds to ``reference_replay`` what its records of vLLM do not need: a swap pool, the
 clock, page ids of another size than the pages, and counts of what was taken and freed.
-:class:`ContiguousOracle` replays on the allocator of one run of slots a request.
+:class:`ContiguousOracle` gives each request one run of slots, out of a list of all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ import reference_replay as reference
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.replays.allocator import ContiguousPool
 from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, replay
 
 FLOWS = (
@@ -123,25 +122,6 @@ class Keys(Sequence[Hashable]):
         return (self.ids[last // self.id_size], last % self.id_size)
 
 
-class CountingPool(reference.PagePool):
-    """A pool that counts pages taken from the free ones, given back, and taken with a key."""
-
-    allocations = frees = evictions = 0
-
-    def take(self) -> int:
-        self.allocations += 1
-        self.evictions += not self.unkeyed
-        return super().take()
-
-    def hold(self, page: int) -> None:
-        self.allocations += self.holders[page] == 0  # found again among the free ones
-        super().hold(page)
-
-    def release(self, page: int) -> None:
-        super().release(page)
-        self.frees += self.holders[page] == 0
-
-
 class Oracle(reference.Replay):
     """Replay requests under any paged policy and clock, all in plain Python."""
 
@@ -175,7 +155,6 @@ class Oracle(reference.Replay):
         )
         n = len(asked.prompts)
         self.options, self.clock = policy, clock
-        self.counting = self.pool = CountingPool(pages)
         self.swaps, self.host_free = policy.preemption == "swap", policy.host_pages
         self.host: dict[int, int] = {}  # tokens of each swapped request
         self.decoding: set[int] = set()  # running requests that have sampled since admission
@@ -257,11 +236,10 @@ class Oracle(reference.Replay):
 
     def measure(self) -> None:
         super().measure()
-        columns, pool = self.columns, self.counting
+        columns = self.columns
         for name in ("recomputed_tokens", "hit_tokens", "resumed_hit_tokens"):
             self.flow[name] = sum(getattr(columns, name))
-        for name in ("allocations", "frees", "evictions"):
-            self.flow[name] = getattr(pool, name)
+        self.count_pages()
         for name in FLOWS:
             self.flows[name].append(self.flow[name])
         head_waits = bool(self.waiting) and len(self.running) < self.policy.max_running
@@ -296,9 +274,6 @@ class Oracle(reference.Replay):
         self.waiting = waiting
         held = sum(self.pages_for(tokens) for tokens in self.host.values())
         assert self.host_free + held == self.options.host_pages
-        assert self.counting.allocations - self.counting.frees == (
-            self.policy.pages - self.counting.free
-        )
 
     def run(self) -> Oracle:
         """Replay to the end, proving the integrity of every step."""
@@ -312,9 +287,15 @@ class Oracle(reference.Replay):
         return [b - a for a, b in pairwise([0, *self.flows[name]])]
 
     def total(self, name: str) -> int:
-        if name in ("allocations", "frees", "evictions"):
-            return int(getattr(self.counting, name))
+        self.count_pages()
         return self.flow[name]
+
+    def count_pages(self) -> None:
+        """Take the counts of pages from the store; one found again among the free ones counts."""
+        counted = self.pool.counted
+        self.flow["allocations"] = counted["allocated_pages"] + counted["revived_pages"]
+        self.flow["frees"] = counted["freed_pages"]
+        self.flow["evictions"] = counted["evicted_pages"]
 
 
 class Step(NamedTuple):
@@ -333,27 +314,73 @@ class Step(NamedTuple):
 
 @dataclass
 class Piece:
-    """A running request: where its run of slots starts, and what it has stored and sampled."""
+    """A running request, and what it has stored and sampled."""
 
     index: int
-    start: int
     stored: int = 0
     sampled: int = 0
 
 
+class Slots:
+    """Slots that say whose they are; holes are found by looking at every slot or block."""
+
+    def __init__(self, capacity: int, fit: str) -> None:
+        self.owner: list[int | None] = [None] * capacity
+        self.fit = fit
+        self.roots, start = [], 0  # the powers of two that a buddy allocator's capacity is cut into
+        for bit in reversed(range(capacity.bit_length())):
+            if capacity >> bit & 1:
+                self.roots.append((start, 1 << bit))
+                start += 1 << bit
+        self.largest = self.roots[0][1] if fit == "buddy" else capacity
+
+    def taken(self, slots: int) -> int:
+        """Return the slots that a request really takes."""
+        return 1 << (slots - 1).bit_length() if self.fit == "buddy" else slots
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Return start and size of each hole; a buddy's is a largest free block."""
+        if self.fit != "buddy":
+            by_use = groupby(enumerate(self.owner), key=lambda each: each[1] is None)
+            runs = [[slot for slot, _ in run] for is_free, run in by_use if is_free]
+            return [(run[0], len(run)) for run in runs]
+        holes, blocks = [], list(self.roots)
+        while blocks:
+            start, size = blocks.pop()
+            if all(owner is None for owner in self.owner[start : start + size]):
+                holes.append((start, size))
+            elif size > 1:
+                blocks += [(start, size // 2), (start + size // 2, size // 2)]
+        return sorted(holes)
+
+    def allocate(self, slots: int, owner: int) -> bool:
+        """Take one run of slots, if there is a hole for it."""
+        size = self.taken(slots)
+        fitting = [hole for hole in self.holes() if hole[1] >= size]
+        if fitting:
+            by_size = min(fitting, key=lambda hole: (hole[1], hole[0]))
+            start = (fitting[0] if self.fit == "first" else by_size)[0]
+            self.owner[start : start + size] = [owner] * size
+        return bool(fitting)
+
+    def release(self, owner: int) -> None:
+        """Free a request's slots."""
+        self.owner = [None if each == owner else each for each in self.owner]
+
+
 class ContiguousOracle:
-    """Replay requests that reserve one run of slots each, on the readable allocator."""
+    """Replay requests that reserve one run of slots each."""
 
     def __init__(self, asked: Requests, policy: Contiguous, capacity_slots: int) -> None:
         self.asked, self.policy = asked, policy
-        self.pool = ContiguousPool(capacity_slots, policy.fit)
+        self.pool = Slots(capacity_slots, policy.fit)
         self.at_end = asked.at_end()
         self.wanted = [self.reserve(i) for i in range(len(asked.prompts))]
         self.refused: list[int] = []
         self.finished_step: dict[int, int] = {}
         self.waiting: deque[int] = deque()
         for i, slots in enumerate(self.wanted):
-            fits = self.at_end[i] <= slots <= self.pool.largest_request
+            fits = self.at_end[i] <= slots <= self.pool.largest
             (self.waiting if fits else self.refused).append(i)
 
     def reserve(self, i: int) -> int:
@@ -369,7 +396,7 @@ class ContiguousOracle:
         return power if self.policy.pow2_of == "total" else power + self.asked.prompts[i]
 
     def steps(self, max_running: int, chunk: int | None) -> Iterator[Step]:
-        """Yield what every step holds, after proving the integrity of the pool."""
+        """Yield what every step holds."""
         running: list[Piece] = []
         step = 0
         while running or self.waiting:
@@ -380,41 +407,35 @@ class ContiguousOracle:
                 each.stored = min(known, each.stored + size)
             while self.waiting and len(running) < max_running and not blocked:
                 i = self.waiting[0]
-                start = self.pool.allocate(self.wanted[i])
-                blocked = start is None
-                if start is not None:
-                    running.append(Piece(i, start, min(size, self.asked.prompts[i])))
+                blocked = not self.pool.allocate(self.wanted[i], i)
+                if not blocked:
+                    running.append(Piece(i, min(size, self.asked.prompts[i])))
                     self.waiting.popleft()
-            self.pool.check_integrity()
-            ledger = self.pool.ledger(
-                {each.start: each.stored for each in running},
-                request_slots=self.wanted[self.waiting[0]] if blocked else None,
-                final_tokens={each.start: self.at_end[each.index] for each in running},
-            )
-            later, never = ledger.reserved_used_later_slots, ledger.reserved_never_used_slots
-            assert later is not None
-            assert never is not None
+            held = sum(self.wanted[each.index] for each in running)
+            stored = sum(each.stored for each in running)
+            at_end = sum(self.at_end[each.index] for each in running)
+            taken = sum(self.pool.taken(self.wanted[each.index]) for each in running)
+            free = self.pool.owner.count(None)
+            assert free == len(self.pool.owner) - taken == sum(n for _, n in self.pool.holes())
             yield Step(
-                len(running),
-                len(self.waiting),
-                blocked,
-                ledger.logical_tokens,
-                ledger.reserved_slots,
-                later,
-                never,
-                ledger.external_slots or 0,
-                ledger.unallocated_slots or 0,
+                running=len(running),
+                waiting=len(self.waiting),
+                blocked=blocked,
+                logical_tokens=stored,
+                reserved_slots=held - stored,
+                later=at_end - stored,
+                never=held - at_end,
+                external_slots=taken - held + (free if blocked else 0),
+                unallocated_slots=0 if blocked else free,
             )
             for each in list(running):
                 if each.stored == self.asked.prompts[each.index] + each.sampled:
                     each.sampled += 1
                     if each.sampled >= self.asked.outputs[each.index]:
                         running.remove(each)
-                        self.pool.release(each.start)
+                        self.pool.release(each.index)
                         self.finished_step[each.index] = step
             step += 1
-        self.pool.check_integrity()
-        assert self.pool.held_slots == 0
 
 
 PAGE_SIZES = [1, 2, 3, 4, 5, 8]

@@ -880,6 +880,7 @@ def test_ids_may_be_as_large_as_those_of_any_trace() -> None:
     assert replay(trace, CACHE, capacity_slots=64).total("hit_tokens") == 8
 
 
+@pytest.mark.slow
 def test_tables_that_memory_could_not_hold_are_refused() -> None:
     trace = kv.Trace([2**40], [1])
     with pytest.raises(kv.LedgerError, match="take larger pages or run fewer requests"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 import re
@@ -74,7 +73,7 @@ TRACES = {"long": made(400), "short": made(150, seed=1)}
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> Iterator[None]:
     """The engine is compiled here, so that no test waits for it; and poison spares this process."""
-    MODULE._compile()
+    sweep({"three": THREE}, [Paged(1)], [64], n_jobs=1)
     os.environ["SWEEP_TEST_PARENT"] = str(os.getpid())
     yield
     del os.environ["SWEEP_TEST_PARENT"]
@@ -198,6 +197,7 @@ def test_processes_give_the_same_table(by_one_process: pd.DataFrame) -> None:
     same(sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, n_jobs=2), by_one_process)
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_table(
     by_one_process: pd.DataFrame, cluster: LocalCluster
 ) -> None:
@@ -215,7 +215,8 @@ class Killer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        while rows_in(self.store) < 2:
+        end = time.monotonic() + 30
+        while rows_in(self.store) < 2 and time.monotonic() < end:
             time.sleep(0.002)
         os.kill(self.victim(), signal.SIGKILL)
         self.finished = rows_in(self.store)
@@ -226,7 +227,7 @@ class Killer(threading.Thread):
 
 
 def rows_in(store: Path) -> int:
-    return len(list(store.glob("*.json")))
+    return len(list(store.glob("**/output.pkl")))
 
 
 def busy_worker() -> int:
@@ -237,20 +238,16 @@ def busy_worker() -> int:
     raise AssertionError("there is no worker to kill")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A worker stopped")
-def test_a_killed_process_is_survived(
-    by_one_process: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pools = []
-    start = MODULE._in_processes
-    monkeypatch.setattr(MODULE, "_in_processes", lambda *a: pools.append(1) or start(*a))
+def test_a_killed_process_is_survived(by_one_process: pd.DataFrame, tmp_path: Path) -> None:
     killer = Killer(tmp_path, busy_worker)
     table = sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, n_jobs=2, store=tmp_path)
     assert killer.has_killed_in_the_middle_of(len(table))
-    assert len(pools) == 2
     same(table, by_one_process)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_a_cluster_is_survived(
     by_one_process: pd.DataFrame, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -280,6 +277,7 @@ class Poison(Paged):
         return super().__getattribute__(name)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A worker stopped")
 def test_a_combination_that_kills_again_and_again_is_named(tmp_path: Path) -> None:
     policies = [Paged(4), Poison(page_size=8), Paged(16), Paged(2)]
@@ -292,6 +290,7 @@ def test_a_combination_that_kills_again_and_again_is_named(tmp_path: Path) -> No
     assert table["finished"].tolist() == [3, 3, 3]
 
 
+@pytest.mark.slow
 def test_a_combination_that_kills_workers_is_named(cluster: LocalCluster) -> None:
     policies = [Paged(4), Poison(page_size=8), Paged(16)]
     with pytest.raises(LedgerError, match=r"^three, Poison\(page_size=8.*killed each time"):
@@ -299,11 +298,8 @@ def test_a_combination_that_kills_workers_is_named(cluster: LocalCluster) -> Non
 
 
 def test_writable_arrays_do_not_compile_the_engine_again() -> None:
-    task = MODULE._task(
-        MODULE._Combination("three", Paged(4), 64, Saturated()),
-        MODULE._settings(256, None, 1),
-        MODULE._trace_digest(THREE),
-    )
+    settings = MODULE._Settings(256, None, 1)
+    (task,) = MODULE._tasks({"three": THREE}, [Paged(4)], [64], [Saturated()], settings)
     MODULE._run(task, Trace([5, 9, 17], [4, 4, 4]))
     before = list(MODULE.engine.run.signatures)
     trace = Trace([5, 9, 17], [4, 4, 4])
@@ -322,7 +318,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     run = MODULE._run
 
     def noting(task: Any, *rest: Any) -> Any:
-        replayed.append(str(task.combination))
+        replayed.append(str(task))
         return run(task, *rest)
 
     monkeypatch.setattr(MODULE, "_run", noting)
@@ -335,7 +331,7 @@ def test_what_is_stored_is_not_replayed(
     store = tmp_path / "new" / "store"
     few = POLICIES[:2]
     sweep(TRACES, few, CAPACITIES, clocks=CLOCKS, n_jobs=1, store=store)
-    assert rows_in(store) == len(list(store.iterdir())) == 16
+    assert rows_in(store) == 16
     replayed = counted(monkeypatch)
     same(sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, n_jobs=1, store=store), by_one_process)
     assert len(replayed) == len(by_one_process) - 16
@@ -377,63 +373,21 @@ def test_whatever_changes_a_row_changes_its_name(
     assert len(replayed) == len(changes) + 1
 
 
-def cut(text: str) -> str:
-    return text[: len(text) // 2]
-
-
-def digit(text: str) -> str:
-    return text.replace('"decoded_tokens": 9', '"decoded_tokens": 8')
-
-
-def digit_and_digest(text: str) -> str:
-    content = json.loads(digit(text))
-    del content["row"]["steps"]  # as if an older version had written it
-    content["sha256"] = MODULE._digest([content["key"], content["row"]])
-    return json.dumps(content)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        cut,
-        digit,
-        digit_and_digest,
-        lambda text: "",
-        lambda text: "[" * 100_000,
-        lambda text: "null",
-        lambda text: '{"row": 3}',
-        lambda text: text.replace('"format": 1', '"format": 0'),
-        lambda text: "\ud800",
-    ],
-)
-def test_a_spoilt_file_is_replaced(
-    spoil: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("spoil", [lambda kept: kept[: len(kept) // 2], lambda kept: b""])
+def test_a_spoilt_row_is_replaced(
+    spoil: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     whole = sweep({"three": THREE}, [Paged(4), Paged(8)], [64], n_jobs=1, store=tmp_path)
-    first = min(tmp_path.iterdir())
+    first = min(tmp_path.glob("**/output.pkl"))
     content = first.read_bytes()
-    spoilt = spoil(content.decode()).encode(errors="surrogatepass")
-    assert spoilt != content
-    first.write_bytes(spoilt)
+    first.write_bytes(spoil(content))
     replayed = counted(monkeypatch)
     same(sweep({"three": THREE}, [Paged(4), Paged(8)], [64], n_jobs=1, store=tmp_path), whole)
     assert len(replayed) == 1
     assert first.read_bytes() == content
 
 
-def test_a_row_under_anothers_name_and_a_strangers_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    whole = sweep({"three": THREE}, [Paged(4), Paged(8)], [64], n_jobs=1, store=tmp_path)
-    a, b = sorted(tmp_path.iterdir())
-    b.write_bytes(a.read_bytes())
-    (tmp_path / "notes.json").write_text("mine")
-    replayed = counted(monkeypatch)
-    same(sweep({"three": THREE}, [Paged(4), Paged(8)], [64], n_jobs=1, store=tmp_path), whole)
-    assert len(replayed) == 1
-    assert (tmp_path / "notes.json").read_text() == "mine"
-
-
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on(
     by_one_process: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -444,7 +398,7 @@ def test_a_killed_sweep_goes_on(
         "sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, n_jobs=1, store=sys.argv[2])\n"
     )
     running = subprocess.Popen(
-        [sys.executable, "-c", script, str(Path(__file__).parents[1]), str(store)],
+        [sys.executable, "-c", script, str(Path(__file__).parent), str(store)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     while rows_in(store) < 5:
@@ -462,10 +416,10 @@ def test_a_killed_sweep_goes_on(
 
 def test_the_source_that_a_row_depends_on() -> None:
     names = {name for name, _ in MODULE._sources()}
-    assert {f"replaying/{name}.py" for name in ("__init__", "engine", "policies", "sweep")} <= names
-    assert {"errors.py", "lengths.py", "ledger.py", "reservation.py", "traces.py"} <= names
-    assert not {"cli/__init__.py", "__init__.py", "survey.py"} & names
-    assert not any(name.startswith("book/") for name in names)
+    assert {f"replays/{name}.py" for name in ("engine", "policies", "replay", "sweep")} <= names
+    assert {"core/errors.py", "core/lengths.py", "accounting/ledger.py", "traces/trace.py"} <= names
+    assert not {"cli/__init__.py", "__init__.py", "replays/figure2.py"} & names
+    assert not any(name.startswith("chapters/") for name in names)
     # Whatever is imported of the package in another way would be missed.
     for _, path in MODULE._sources():
         assert not re.search(
@@ -511,7 +465,7 @@ def is_refused(message: str, /, **options: Any) -> None:
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": 1.0}, "n_jobs is 1.0"),
         ({"scheduler": 8786}, "scheduler is 8786"),
-        ({"scheduler": "cluster"}, "scheduler is 'cluster': missing port"),
+        ({"scheduler": "cluster"}, "scheduler is 'cluster'"),
         ({"scheduler": "http://127.0.0.1:1"}, "scheduler is 'http://127.0.0.1:1'"),
     ],
 )
@@ -522,9 +476,9 @@ def test_bad_input_is_one_error(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "capacity", "message"),
     [
-        (Paged(48), 64, "the capacity is no whole number of pages; accepted: a multiple of 48"),
+        (Paged(48), 64, "capacity_slots is 64; a whole number of pages of 48 slots"),
         (Paged(64, null_pages=1), 64, "1 pages less 1 null pages"),
-        (Paged(12, prefix_cache=True), 96, "an id of the trace stands for 8 tokens"),
+        (Paged(12, prefix_cache=True), 96, "an id stands for 8 tokens"),
     ],
 )
 def test_the_combination_is_named_before_anything_runs(
@@ -638,6 +592,7 @@ def test_a_committed_trace_by_its_name(capsys: pytest.CaptureFixture[str]) -> No
     assert "azure_conv_2023, pages of 512" in out
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_an_error_within_seconds() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -647,21 +602,25 @@ def test_a_scheduler_that_does_not_answer_is_an_error_within_seconds() -> None:
         assert time.monotonic() - start < 10
 
 
+@pytest.mark.slow
 def test_a_listener_that_is_no_scheduler_is_an_error_within_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         start = time.monotonic()
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        is_refused(f"scheduler is '{address}': timed out", scheduler=address)
+        is_refused(f"scheduler is '{address}': ", scheduler=address)
         assert time.monotonic() - start < 10
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_source_is_refused(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MODULE, "_code_digest", other_source)
     is_refused("differs", scheduler=cluster.scheduler_address)
     monkeypatch.undo()
-    task = MODULE._Task("key", None, None, "another")
+    settings = MODULE._Settings(256, None, 1)
+    (task,) = MODULE._tasks({"three": THREE}, [Paged(4)], [64], [Saturated()], settings)
+    task = task._replace(code="another")
     with pytest.raises(LedgerError, match="another version of kvledger"):
         MODULE._run(task, THREE)
 

@@ -115,13 +115,12 @@ def replay(
         whole(value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1")
         for name, (value, unit) in counts.items()
     )
-    if isinstance(clock, Arrivals) and trace.arrival_s is None:
-        raise LedgerError("the clock is Arrivals and the trace has no arrival_s; accepted: times")
+    check_fit(trace, policy, capacity, clock)
     most = min(most, trace.n_requests)
     at_end = trace.prompt_tokens + np.maximum(trace.output_tokens, 1) - 1
     ids = _page_ids(trace, policy, output_page_ids)
     if isinstance(policy, Paged):
-        pages = _usable_pages(policy, capacity)
+        pages = capacity // policy.page_size - policy.null_pages
         watermark = int(policy.watermark * (pages + policy.null_pages))
         never = -(-at_end // policy.page_size) > pages
         reserve = np.empty(0, np.int64)
@@ -200,10 +199,6 @@ def _page_ids(
     if not cached or ids is None or size is None:
         return _PageIds(none, np.empty(0, np.int64), none, 1, 0)
     page = policy.page_size if isinstance(policy, Paged) else 1
-    if size % page and page % size:
-        raise LedgerError(
-            f"page_size is {page} and an id stands for {size} tokens; one must divide the other"
-        )
     lists: Sequence[Sequence[int]] = ids
     if output_page_ids is None:
         spoken_for = size * np.fromiter(map(len, ids), np.int64, trace.n_requests)
@@ -293,20 +288,33 @@ def _dense(lists: Sequence[Sequence[int]], total: int) -> tuple[int, npt.NDArray
     return different.size, places.astype(np.int64)
 
 
-def _usable_pages(policy: Paged, capacity: int) -> int:
-    pages, rest = divmod(capacity, policy.page_size)
-    if rest:
+def check_fit(trace: Trace, policy: Policy, capacity: int, clock: Clock) -> None:
+    """Refuse what cannot be replayed, whatever the requests' lengths.
+
+    Raises
+    ------
+    LedgerError
+        For an arrival clock and a trace without times, a capacity that is no whole number of pages
+        or leaves none beside the null pages, or ids that do not fit the page size.
+    """
+    if isinstance(clock, Arrivals) and trace.arrival_s is None:
+        raise LedgerError("the clock is Arrivals and the trace has no arrival_s; accepted: times")
+    if not isinstance(policy, Paged):
+        return
+    page, size = policy.page_size, trace.page_ids_size
+    if capacity % page:
         raise LedgerError(
-            f"capacity_slots is {capacity}; a whole number of pages of {policy.page_size} slots "
-            "is accepted"
+            f"capacity_slots is {capacity}; a whole number of pages of {page} slots is accepted"
         )
-    usable = pages - policy.null_pages
-    if usable < 1:
+    if capacity // page <= policy.null_pages:
         raise LedgerError(
-            f"capacity_slots is {capacity}: {pages} pages less {policy.null_pages} null pages; at "
-            "least one usable page is needed"
+            f"capacity_slots is {capacity}: {capacity // page} pages less {policy.null_pages} null "
+            "pages; at least one usable page is needed"
         )
-    return usable
+    if policy.prefix_cache and size and size % page and page % size:
+        raise LedgerError(
+            f"page_size is {page} and an id stands for {size} tokens; one must divide the other"
+        )
 
 
 def _reserved(

@@ -10,16 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import queue
 import re
 import socket
-import tempfile
-import time
-import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import product
@@ -27,22 +22,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
-from joblib import Parallel, delayed, effective_n_jobs
-from joblib.externals.loky.process_executor import (
-    BrokenProcessPool,
-)
+from joblib import Memory, Parallel, delayed, effective_n_jobs
+from joblib.externals.loky.process_executor import BrokenProcessPool
 from tqdm import tqdm
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole
 from kvledger.replays import engine
 from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
-from kvledger.replays.replay import replay
+from kvledger.replays.replay import check_fit, replay
 from kvledger.replays.result import Replay
 from kvledger.traces.trace import Trace, load_trace
-from proofbook.files import check_folder, write_whole
-
-__all__ = ["sweep"]
+from proofbook.files import check_folder
 
 Value: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[str, Value]
@@ -80,32 +71,31 @@ _SHARES = ("blocked_share", "hit_rate", "allocations_per_token", "frees_per_toke
 _KINDS |= dict.fromkeys((*_MEANS, *_SHARES), "float64")
 _FOUND = (*_COUNTS, *_FLOWS, *_PEAKS, *_MEANS, *_SHARES)
 
-_FORMAT = 1  # of a store's files
-_MOST_KILLS = 2  # after so many kills a combination is tried once more, alone
+_TOGETHER = 2  # tries of all that is left; after so many kills each runs alone
 _CONNECT_S = 5.0
-_WORKERLESS_S = 60.0  # a cluster may restart its workers for so long
-_LOOK_S = 2.0
 
 
-class _Combination(NamedTuple):
-    """What one row is about."""
+class _Task(NamedTuple):
+    """What one row is about, and the name under which it is stored."""
 
+    key: str
     trace: str
     policy: Policy
     capacity_slots: int
     clock: Clock
+    settings: _Settings
+    code: str
 
     def __str__(self) -> str:
         return f"{self.trace}, {self.policy}, capacity_slots={self.capacity_slots}, {self.clock}"
 
 
-class _Task(NamedTuple):
-    """A combination to replay, with the name of its row."""
+class _KilledError(Exception):
+    """The process or the worker that replayed a combination was killed."""
 
-    key: str
-    combination: _Combination
-    settings: _Settings
-    code: str
+
+_Rows: TypeAlias = Iterator[tuple[str, Row]]
+_Runner: TypeAlias = Callable[[list[_Task]], _Rows]
 
 
 def sweep(
@@ -140,10 +130,11 @@ def sweep(
         Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``: the replays run on its
         workers, which need this package in this version. Without it, on this machine.
     store : path, optional
-        Folder with a file for each finished combination. What is there already is not replayed
-        again, so that a sweep that was killed goes on. A combination's file is named by a digest
-        of the trace's content, the policy, the settings and this package's source; a file whose
-        content is not what was written is replaced.
+        Folder in which :class:`joblib.Memory` keeps the row of each finished combination. What is
+        there already is not replayed again, so that a sweep that was killed goes on, and two may
+        share a folder. A row is named by a digest of the trace's content, the policy, the settings
+        and the source of what a replay runs; one that cannot be read is replayed again. Rows are
+        pickled: use folders of your own only.
     n_jobs : int
         Processes on this machine; -1 stands for a process a core.
     progress : bool
@@ -183,41 +174,37 @@ def sweep(
     1          8         3         6.0                     17
     """
     named = _loaded(traces)
-    settings = _settings(max_running, prefill_chunk, record_every)
-    combinations = _combinations(named, policies, capacities, clocks)
+    settings = _Settings(
+        _at_least_1(max_running, "max_running", "requests"),
+        None if prefill_chunk is None else _at_least_1(prefill_chunk, "prefill_chunk", "tokens"),
+        _at_least_1(record_every, "record_every", "steps"),
+    )
+    tasks = _tasks(named, policies, capacities, clocks, settings)
     jobs = _jobs(n_jobs)
-    rows_in = None if store is None else _Store(Path(store))
-    client = None if scheduler is None else _connected(scheduler)
-    try:
-        digests = {name: _trace_digest(trace) for name, trace in named.items()}
-        tasks = [_task(each, settings, digests[each.trace]) for each in combinations]
+    keep = _keeper(store)
+    with ExitStack() as stack:
+        runner: _Runner
+        if scheduler is None:
+            runner = _on_this_machine(named, jobs)
+        else:
+            runner = _on_cluster(stack.enter_context(_connected(scheduler)), named)
         different = {task.key: task for task in tasks}
         rows: dict[str, Row] = {}
-        if rows_in is not None:
-            rows = {key: row for key in different if (row := rows_in.read(key)) is not None}
+        for key in different:
+            with suppress(LookupError):
+                rows[key] = keep(key, None)
         todo = [task for key, task in different.items() if key not in rows]
-        if client is None:
-            results = _on_this_machine(todo, named, jobs)
-        else:
-            results = _on_cluster(client, todo, named)
-        bar = tqdm(total=len(different), initial=len(rows), unit="replay", **_shown(progress))
-        with bar:
-            for key, row in results:
-                if rows_in is not None:
-                    rows_in.write(key, row)
-                rows[key] = row
+        with tqdm(
+            total=len(different),
+            initial=len(rows),
+            unit="replay",
+            leave=False,
+            disable=None if progress else True,
+        ) as bar:
+            for key, row in _finished(todo, runner):
+                rows[key] = keep(key, row)
                 bar.update()
-    finally:
-        if client is not None:
-            client.close()
     return _frame([_described(task) | rows[task.key] for task in tasks])
-
-
-def _shown(progress: bool) -> dict[str, Any]:
-    return {"disable": None if progress else True, "leave": False}
-
-
-# --------------------------------------------------------------------------- input
 
 
 def _loaded(traces: object) -> dict[str, Trace]:
@@ -236,22 +223,8 @@ def _loaded(traces: object) -> dict[str, Trace]:
     return named
 
 
-def _settings(max_running: object, prefill_chunk: object, record_every: object) -> _Settings:
-    most, chunk, stride = (
-        None
-        if value is None and name == "prefill_chunk"
-        else whole(
-            value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1"
-        )
-        for name, value, unit in (
-            ("max_running", max_running, "requests"),
-            ("prefill_chunk", prefill_chunk, "tokens"),
-            ("record_every", record_every, "steps"),
-        )
-    )
-    assert most is not None
-    assert stride is not None
-    return _Settings(most, chunk, stride)
+def _at_least_1(value: object, name: str, unit: str) -> int:
+    return whole(value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1")
 
 
 def _jobs(n_jobs: object) -> int:
@@ -262,9 +235,14 @@ def _jobs(n_jobs: object) -> int:
     return int(effective_n_jobs(n_jobs))
 
 
-def _combinations(
-    traces: Mapping[str, Trace], policies: object, capacities: object, clocks: object
-) -> list[_Combination]:
+def _tasks(
+    traces: Mapping[str, Trace],
+    policies: object,
+    capacities: object,
+    clocks: object,
+    settings: _Settings,
+) -> list[_Task]:
+    """Return every combination; one that cannot be replayed is found before hours have passed."""
     kinds: dict[str, tuple[object, type | tuple[type, ...], str]] = {
         "policies": (policies, (Paged, Contiguous), "Paged or Contiguous"),
         "capacities": (capacities, object, "slots"),
@@ -281,48 +259,27 @@ def _combinations(
             if not isinstance(each, kind):
                 raise LedgerError(f"{name}[{at}] is {each!r}; {accepted}")
         lists.append(list(given))
-    slots = [
-        whole(
-            value,
-            f"capacities[{at}]",
-            minimum=1,
-            accepted="a capacity is a whole number of slots, at least 1",
-        )
-        for at, value in enumerate(lists[1])
-    ]
-    combinations = [_Combination(*each) for each in product(traces, lists[0], slots, lists[2])]
-    for each in combinations:
-        _check(each, traces[each.trace])
-    return combinations
-
-
-def _check(combination: _Combination, trace: Trace) -> None:
-    """Find what cannot be replayed before hours of replays have passed."""
-    policy, capacity = combination.policy, combination.capacity_slots
-    if isinstance(combination.clock, Arrivals) and trace.arrival_s is None:
-        raise LedgerError(f"{combination}: the trace has no arrival_s; accepted: times")
-    if not isinstance(policy, Paged):
-        return
-    pages, rest = divmod(capacity, policy.page_size)
-    if rest:
-        raise LedgerError(
-            f"{combination}: the capacity is no whole number of pages; accepted: a multiple of "
-            f"{policy.page_size} slots"
-        )
-    if pages <= policy.null_pages:
-        raise LedgerError(
-            f"{combination}: {pages} pages less {policy.null_pages} null pages; at least one "
-            "usable page is needed"
-        )
-    size = trace.page_ids_size
-    if policy.prefix_cache and size and size % policy.page_size and policy.page_size % size:
-        raise LedgerError(
-            f"{combination}: an id of the trace stands for {size} tokens; accepted: page sizes "
-            "that divide it or that it divides"
-        )
-
-
-# --------------------------------------------------------------------------- names of rows
+    lists[1] = [_at_least_1(n, f"capacities[{at}]", "slots") for at, n in enumerate(lists[1])]
+    digests = {name: _trace_digest(trace) for name, trace in traces.items()}
+    tasks = []
+    for name, policy, capacity, clock in product(traces, *lists):
+        about = {
+            "trace": digests[name],
+            "policy": [type(policy).__name__, asdict(policy)],
+            "capacity_slots": capacity,
+            "clock": [type(clock).__name__, asdict(clock)],
+            "settings": asdict(settings),
+            "code": _code_digest(),
+        }
+        text = json.dumps(about, sort_keys=True, allow_nan=False)
+        key = hashlib.sha256(text.encode()).hexdigest()
+        task = _Task(key, name, policy, capacity, clock, settings, _code_digest())
+        try:
+            check_fit(traces[name], policy, capacity, clock)
+        except LedgerError as error:
+            raise LedgerError(f"{task}: {error}") from None
+        tasks.append(task)
+    return tasks
 
 
 @cache
@@ -371,65 +328,40 @@ def _trace_digest(trace: Trace) -> str:
     return digest.hexdigest()
 
 
-def _task(combination: _Combination, settings: _Settings, trace_digest: str) -> _Task:
-    about = {
-        "trace": trace_digest,
-        "policy": [type(combination.policy).__name__, asdict(combination.policy)],
-        "capacity_slots": combination.capacity_slots,
-        "clock": [type(combination.clock).__name__, asdict(combination.clock)],
-        "settings": asdict(settings),
-        "code": _code_digest(),
-    }
-    return _Task(_digest(about), combination, settings, _code_digest())
+# --------------------------------------------------------------------------- the store
 
 
-def _digest(content: object) -> str:
-    text = json.dumps(content, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+def _kept(key: str, row: Row | None) -> Row:
+    """Return a row, to be kept under its key; without one, it would have to be in the store."""
+    if row is None:
+        raise LookupError(key)
+    return row
 
 
-class _Store:
-    """A folder with a file for each finished row."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        with suppress(OSError):  # the next line says what is wrong
-            folder.mkdir(parents=True, exist_ok=True)
-        check_folder(folder)
-
-    def read(self, key: str) -> Row | None:
-        """Return a row, or None if it is not there as it was written."""
-        try:
-            content = json.loads((self._folder / f"{key}.json").read_bytes())
-            row: Row = content["row"]
-            is_whole = content == self._content(key, row) and tuple(row) == _FOUND
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return row if is_whole else None
-
-    def write(self, key: str, row: Row) -> None:
-        """Write a row so that it is there whole or not at all."""
-        text = json.dumps(self._content(key, row), indent=1) + "\n"
-        write_whole(self._folder / f"{key}.json", text.encode())
-
-    @staticmethod
-    def _content(key: str, row: Row) -> dict[str, object]:
-        return {"format": _FORMAT, "key": key, "row": row, "sha256": _digest([key, row])}
+def _keeper(store: str | os.PathLike[str] | None) -> Callable[[str, Row | None], Row]:
+    """Return :func:`_kept`, with a memory in a folder if one is given."""
+    if store is None:
+        return _kept
+    folder = Path(store)
+    with suppress(OSError):  # the next line says what is wrong
+        folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
+    keeper: Callable[[str, Row | None], Row] = Memory(folder, verbose=0).cache(
+        _kept, ignore=["row"]
+    )
+    return keeper
 
 
 # --------------------------------------------------------------------------- one replay
 
 
-def _run(task: _Task, trace: Trace, started: str | None = None) -> Row:
+def _run(task: _Task, trace: Trace) -> tuple[str, Row]:
     """Replay one combination; this is what runs in another process, or on another machine."""
-    if started is not None:
-        (Path(started) / task.key).touch()
     if task.code != _code_digest():
         raise LedgerError(
             f"the worker at {socket.gethostname()} has another version of kvledger; accepted: "
             "the same source on every worker"
         )
-    each = task.combination
     # Made anew: arrays that came from another process are writable, and for those the engine
     # would be compiled a second time.
     own = Trace(
@@ -442,16 +374,14 @@ def _run(task: _Task, trace: Trace, started: str | None = None) -> Row:
     try:
         result = replay(
             own,
-            each.policy,
-            capacity_slots=each.capacity_slots,
-            clock=each.clock,
-            max_running=task.settings.max_running,
-            prefill_chunk=task.settings.prefill_chunk,
-            record_every=task.settings.record_every,
+            task.policy,
+            capacity_slots=task.capacity_slots,
+            clock=task.clock,
+            **asdict(task.settings),
         )
     except (LedgerError, MemoryError) as error:
-        raise LedgerError(f"{each}: {error or 'not enough memory'}") from None
-    return _found(result)
+        raise LedgerError(f"{task}: {error or 'not enough memory'}") from None
+    return task.key, _found(result)
 
 
 def _found(result: Replay) -> Row:
@@ -485,61 +415,44 @@ def _found(result: Replay) -> Row:
     return {name: row[name] for name in _FOUND}
 
 
-# --------------------------------------------------------------------------- this machine
+# --------------------------------------------------------------------------- where it runs
 
 
-def _on_this_machine(
-    todo: list[_Task], traces: Mapping[str, Trace], jobs: int
-) -> Iterator[tuple[str, Row]]:
+def _finished(todo: list[_Task], run: _Runner) -> _Rows:
     """Yield rows as they are finished; what was in the hands of a killed process runs again."""
-    jobs = min(jobs, len(todo))
-    if jobs < 2:
-        for task in todo:
-            yield task.key, _run(task, traces[task.combination.trace])
-        return
-    _compile()
-    waiting = {task.key: task for task in todo}
-    kills: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="kvledger-sweep-") as folder:
-        while waiting:
-            suspect = next((key for key in waiting if kills[key] >= _MOST_KILLS), None)
-            # A process that dies takes its neighbours along: a suspect runs alone.
-            batch = [waiting[suspect]] if suspect else list(waiting.values())
-            try:
-                for key, row in _in_processes(batch, traces, jobs, folder):
-                    del waiting[key]
-                    yield key, row
-            except BrokenProcessPool:
-                if suspect:
-                    raise LedgerError(
-                        f"{batch[0].combination}: the process that replays it is killed each time "
-                        f"({_MOST_KILLS + 1} tries); it may need more memory than there is"
-                    ) from None
-                begun = {path.name for path in Path(folder).iterdir()} & set(waiting)
-                kills.update(begun or list(waiting))
-            for path in Path(folder).iterdir():
-                path.unlink()
+    left = {task.key: task for task in todo}
+    for _ in range(_TOGETHER):
+        if not left:
+            return
+        with suppress(_KilledError):
+            for key, row in run(list(left.values())):
+                del left[key]
+                yield key, row
+    # A process that dies takes its neighbours along: who kills is found by running alone.
+    for task in left.values():
+        try:
+            yield from run([task])
+        except _KilledError:
+            raise LedgerError(
+                f"{task}: what replays it is killed each time ({_TOGETHER + 1} tries); it may need "
+                "more memory than there is"
+            ) from None
 
 
-def _in_processes(
-    tasks: list[_Task], traces: Mapping[str, Trace], jobs: int, folder: str
-) -> Iterator[tuple[str, Row]]:
-    pool = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)
-    return iter(
-        pool(delayed(_named_run)(task, traces[task.combination.trace], folder) for task in tasks)
-    )
+def _on_this_machine(traces: Mapping[str, Trace], jobs: int) -> _Runner:
+    def run(tasks: list[_Task]) -> _Rows:
+        if jobs < 2:
+            yield from (_run(task, traces[task.trace]) for task in tasks)
+            return
+        # Compiled code is put into its cache once, so that not every process has to compile.
+        replay(Trace([1], [1]), Paged(page_size=1), capacity_slots=1)
+        pool = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)
+        try:
+            yield from pool(delayed(_run)(task, traces[task.trace]) for task in tasks)
+        except BrokenProcessPool:
+            raise _KilledError from None
 
-
-def _named_run(task: _Task, trace: Trace, started: str) -> tuple[str, Row]:
-    return task.key, _run(task, trace, started)
-
-
-def _compile() -> None:
-    """Fill the cache of compiled code once, so that not every process has to compile."""
-    replay(Trace([1], [1]), Paged(page_size=1), capacity_slots=1)
-
-
-# --------------------------------------------------------------------------- a cluster
+    return run
 
 
 def _connected(address: object) -> Any:
@@ -547,7 +460,6 @@ def _connected(address: object) -> Any:
     accepted = 'accepted: the address of a running Dask scheduler, such as "tcp://10.0.0.1:8786"'
     try:
         from distributed import Client
-        from distributed.comm.addressing import parse_address, parse_host_port
     except ImportError:
         raise LedgerError(
             f"scheduler is {address!r} and Dask is not installed; "
@@ -556,146 +468,73 @@ def _connected(address: object) -> Any:
     if not isinstance(address, str):
         raise LedgerError(f"scheduler is {address!r}; {accepted}")
     try:
-        scheme, location = parse_address(address)
-        if scheme != "inproc":  # a client that cannot connect goes on trying: look first
-            host, port = parse_host_port(location)
-            with socket.create_connection((host, port), timeout=_CONNECT_S) as line:
-                if scheme == "tcp" and not line.recv(1):  # a scheduler greets first
-                    raise OSError("what listens there is no Dask scheduler")
         client: Any = Client(  # type: ignore[no-untyped-call]
             address, timeout=_CONNECT_S, set_as_default=False
         )
     except (OSError, ValueError, TypeError) as error:
         raise LedgerError(f"scheduler is {address!r}: {error}; {accepted}") from None
     try:
-        _check_workers(client, address)
-    except BaseException:
+        client.wait_for_workers(1, timeout=_CONNECT_S)
+        for worker, version in sorted(client.run(_code_digest, on_error="return").items()):
+            if version != _code_digest():
+                found = "differs" if isinstance(version, str) else f"cannot run it ({version})"
+                raise LedgerError(
+                    f"scheduler is {address!r}: kvledger on the worker {worker} {found}; accepted: "
+                    "the same source on every worker"
+                )
+    except BaseException as error:
         client.close()
+        if isinstance(error, OSError):  # a timeout is one
+            raise LedgerError(
+                f"scheduler is {address!r}: {error}; accepted: a scheduler with workers"
+            ) from None
         raise
     return client
 
 
-def _check_workers(client: Any, address: str) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_CONNECT_S)
-        versions = client.run(_code_digest, on_error="return")
-    except (TimeoutError, OSError) as error:
-        raise LedgerError(
-            f"scheduler is {address!r}: {error}; accepted: a scheduler with workers"
-        ) from None
-    for worker, version in sorted(versions.items()):
-        if version != _code_digest():
-            found = f"cannot run it ({version})" if isinstance(version, Exception) else "differs"
-            raise LedgerError(
-                f"scheduler is {address!r}: kvledger on the worker {worker} {found}; accepted: "
-                "the same source on every worker"
-            )
+def _on_cluster(client: Any, traces: Mapping[str, Trace]) -> _Runner:
+    """Return what runs tasks on a cluster; its scheduler runs again what a killed worker had."""
+    from distributed import KilledWorker, as_completed
+    from distributed.client import FutureCancelledError
 
+    def run(tasks: list[_Task]) -> _Rows:
+        there = {name: client.scatter(traces[name]) for name in {task.trace for task in tasks}}
+        sent = {
+            client.submit(_run, task, there[task.trace], pure=False, priority=-at): task
+            for at, task in enumerate(tasks)
+        }
+        try:
+            for future in as_completed(sent, loop=client.loop):  # type: ignore[no-untyped-call]
+                try:
+                    yield future.result()
+                except LedgerError:
+                    raise
+                except (KilledWorker, CancelledError, FutureCancelledError):
+                    raise _KilledError from None
+                except Exception as error:
+                    raise LedgerError(
+                        f"{sent[future]}: the cluster could not run it: {error!r}"
+                    ) from error
+        finally:
+            with suppress(Exception):  # the scheduler may be gone, and the sweep has ended anyway
+                client.cancel(list(sent))
 
-def _on_cluster(
-    client: Any, todo: list[_Task], traces: Mapping[str, Trace]
-) -> Iterator[tuple[str, Row]]:
-    """Yield rows as they are finished; the scheduler runs again what a killed worker had."""
-    suspects = []
-    for task, row in _submitted(client, todo, traces):
-        if row is None:
-            suspects.append(task)
-        else:
-            yield task.key, row
-    for task in suspects:  # they died in company, and the scheduler blames all alike
-        for _, row in _submitted(client, [task], traces):
-            if row is None:
-                raise LedgerError(
-                    f"{task.combination}: the worker that replays it is killed each time; it may "
-                    "need more memory than there is"
-                )
-            yield task.key, row
-
-
-def _submitted(
-    client: Any, todo: list[_Task], traces: Mapping[str, Trace]
-) -> Iterator[tuple[_Task, Row | None]]:
-    """Yield tasks with their rows as they are finished; none for one that lost many workers."""
-    from distributed import KilledWorker
-
-    finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    tasks: dict[str, _Task] = {}
-    sent: list[Any] = []
-    try:
-        with warnings.catch_warnings():
-            # A trace is sent within a task, not scattered: so the scheduler can send it again
-            # when the worker that held it is gone.
-            warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
-            there = {
-                name: client.submit(_itself, traces[name], pure=False)
-                for name in dict.fromkeys(task.combination.trace for task in todo)
-            }
-            for at, task in enumerate(todo):
-                trace = there[task.combination.trace]
-                future = client.submit(_run, task, trace, pure=False, priority=-at)
-                tasks[future.key] = task
-                sent.append(future)
-        for future in sent:
-            future.add_done_callback(finished.put)
-        for _ in todo:
-            future = _next_finished(finished, client)
-            task = tasks[future.key]
-            try:
-                row = future.result()
-            except LedgerError:
-                raise
-            except KilledWorker:
-                row = None
-            except CancelledError:
-                raise LedgerError(
-                    f"{task.combination}: the scheduler dropped it; is it still running?"
-                ) from None
-            except Exception as error:
-                raise LedgerError(
-                    f"{task.combination}: the cluster could not run it: {error!r}"
-                ) from error
-            yield task, row
-    finally:
-        with suppress(Exception):  # the scheduler may be gone, and the sweep has ended anyway
-            client.cancel(sent)
-
-
-def _itself(trace: Trace) -> Trace:
-    return trace
-
-
-def _next_finished(finished: queue.SimpleQueue[Any], client: Any) -> Any:
-    """Wait for the next future, as long as there is a cluster that could finish it."""
-    seen = time.monotonic()
-    while True:
-        with suppress(queue.Empty):
-            return finished.get(timeout=_LOOK_S)
-        workers = 0
-        with suppress(OSError):  # the scheduler may be gone for a moment, or for good
-            workers = len(client.nthreads())
-        if client.status == "running" and workers:
-            seen = time.monotonic()
-        elif time.monotonic() - seen > _WORKERLESS_S:
-            raise LedgerError(
-                f"the scheduler has had no workers for {_WORKERLESS_S:.0f} s; what was finished "
-                "is in the store, if there is one"
-            )
+    return run
 
 
 # --------------------------------------------------------------------------- the table
 
 
 def _described(task: _Task) -> Row:
-    each = task.combination
-    policy, clock = asdict(each.policy), asdict(each.clock)
+    policy, clock = asdict(task.policy), asdict(task.clock)
     if "reserve" in policy:  # slots or a name: one column holds one kind
         policy["reserve"] = str(policy["reserve"])
-    row: Row = {"trace": each.trace}
+    row: Row = {"trace": task.trace}
     row |= {name: policy.get(name) for name in _POLICY_COLUMNS}
-    row["policy"] = type(each.policy).__name__.lower()
-    row["capacity_slots"] = each.capacity_slots
+    row["policy"] = type(task.policy).__name__.lower()
+    row["capacity_slots"] = task.capacity_slots
     row |= {name: clock.get(name) for name in _CLOCK_COLUMNS}
-    row["clock"] = type(each.clock).__name__.lower()
+    row["clock"] = type(task.clock).__name__.lower()
     row |= asdict(task.settings)
     return row
 

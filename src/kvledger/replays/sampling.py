@@ -15,9 +15,7 @@ import numpy as np
 
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import whole, whole_page_size
-from kvledger.replays.allocator.page_pool import PagePool
-from kvledger.replays.allocator.page_table import PageTable
-from kvledger.replays.allocator.pool_inputs import true_or_false
+from kvledger.replays.allocator import PagePool
 
 ParentRule: TypeAlias = Callable[[int, int, np.random.Generator], Sequence[int]]
 """Called with the step, the number of beams and the generator; returns each new beam's parent."""
@@ -59,11 +57,6 @@ class DecodingPages:
         return tuple(without - held for without, held in pairs)
 
     @property
-    def total_with(self) -> int:
-        """Pages held, summed over the steps."""
-        return sum(self.pages_with)
-
-    @property
     def total_without(self) -> int:
         """Pages without sharing, summed over the steps."""
         return sum(self.pages_without)
@@ -71,7 +64,7 @@ class DecodingPages:
     @property
     def total_saved(self) -> int:
         """Pages saved, summed over the steps."""
-        return self.total_without - self.total_with
+        return self.total_without - sum(self.pages_with)
 
     @property
     def saved_share(self) -> Fraction:
@@ -81,7 +74,7 @@ class DecodingPages:
     def __repr__(self) -> str:
         return (
             f"DecodingPages({self.sequences} sequences, {len(self.tokens)} steps: "
-            f"{self.total_with} pages with sharing, {self.total_without} without; "
+            f"{sum(self.pages_with)} pages with sharing, {self.total_without} without; "
             f"{self.copied_pages} copied)"
         )
 
@@ -186,7 +179,10 @@ def beam_search(
     DecodingPages(2 sequences, 4 steps: 50 pages with sharing, 92 without; 0 copied)
     """
     n = _at_least_1(beams, "beams")
-    rng = _generator(seed)
+    if not isinstance(seed, np.random.Generator):
+        accepted = "a whole number from 0, or a numpy Generator, is accepted"
+        seed = np.random.default_rng(whole(seed, "seed", minimum=0, accepted=accepted))
+    rng = seed
     if not callable(parents) and parents not in ("uniform", "stay"):
         raise LedgerError(f"parents is {shown(parents)}; {_PARENTS}")
 
@@ -223,7 +219,6 @@ def _decode(
     parents: Callable[[int], list[int] | None],
 ) -> DecodingPages:
     """Run the steps; ``parents`` gives the step's parents, or None if every sequence goes on."""
-    counted = slice(0 if true_or_false(prompt_step, "prompt_step") else 1, None)
     longest = -(-(prompt + output - 1) // page_size)
     pool = PagePool(sequences * longest, page_size)
     first = pool.admit(prompt)
@@ -233,12 +228,16 @@ def _decode(
     for step in range(1, output):
         chosen = parents(step)
         if chosen is not None:
-            tables = _replaced(pool, tables, chosen)
+            children = [pool.fork(tables[parent]) for parent in chosen]
+            for table in tables:
+                pool.release(table)
+            tables = children
         for table in tables:
             grown = pool.append(table)
             assert grown is not None, "no step holds more pages than separate sequences would"
         tokens.append(prompt + step)
         held.append(pool.held_pages)
+    counted = slice(0 if prompt_step else 1, None)
     return DecodingPages(
         sequences=sequences,
         page_size=page_size,
@@ -249,20 +248,5 @@ def _decode(
     )
 
 
-def _replaced(pool: PagePool, tables: list[PageTable], parents: list[int]) -> list[PageTable]:
-    """Fork each new beam from its parent, then let go of all the old ones."""
-    children = [pool.fork(tables[parent]) for parent in parents]
-    for table in tables:
-        pool.release(table)
-    return children
-
-
 def _at_least_1(value: object, name: str) -> int:
     return whole(value, name, minimum=1, accepted="a whole number, at least 1, is accepted")
-
-
-def _generator(seed: object) -> np.random.Generator:
-    if isinstance(seed, np.random.Generator):
-        return seed
-    accepted = "a whole number from 0, or a numpy Generator, is accepted"
-    return np.random.default_rng(whole(seed, "seed", minimum=0, accepted=accepted))

@@ -1,0 +1,715 @@
+"""The allocator of pages, one operation at a time: shared, copied on write, cached and evicted.
+
+This is the reference: plain Python, meant to be read, with a ``check_integrity()`` that proves
+every slot to be in exactly one place. A whole trace runs through a compiled engine, which is held
+to it. :class:`PageStore` knows pages, :class:`PagePool` the sequences that hold them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from kvledger.accounting.ledger import Ledger
+from kvledger.accounting.sharing import PageContext
+from kvledger.core.errors import LedgerError, shown
+from kvledger.core.lengths import INT64_MAX, whole, whole_page_size
+
+_TOKENS = "a number of tokens (a whole number, at least 1) or a sequence of token ids is accepted"
+_PAGE_IDS = "a sequence of hashable ids, one for each complete page from the first on, is accepted"
+
+
+class PoolCounts(NamedTuple):
+    """What has happened in a pool since it was made, in pages.
+
+    Attributes
+    ----------
+    allocated_pages : int
+        Pages taken from the head of the free queue, copies included.
+    freed_pages : int
+        Pages whose last holder let go.
+    copied_pages : int
+        Pages copied because a shared one was written to.
+    evicted_pages : int
+        Pages handed out while they still held cached content.
+    hit_pages : int
+        Cached pages found and held once more.
+    revived_pages : int
+        Those of them that nobody held, taken back out of the free queue.
+    """
+
+    allocated_pages: int = 0
+    freed_pages: int = 0
+    copied_pages: int = 0
+    evicted_pages: int = 0
+    hit_pages: int = 0
+    revived_pages: int = 0
+
+
+class PageStore:
+    """The pages of a pool: how often each is held, which are free, and what is cached in them.
+
+    Parameters
+    ----------
+    pages : int
+        All pages.
+    null_pages : int
+        Pages at the beginning that are never handed out.
+
+    Examples
+    --------
+    >>> store = PageStore(4, null_pages=1)
+    >>> store.take(2)
+    [1, 2]
+    >>> store.cache(1, "a key")
+    >>> store.drop([1, 2])           # tail first: 2 has no key and goes to the head
+    2
+    >>> list(store.free), store.find("a key")
+    ([2, 3, 1], 1)
+    """
+
+    __slots__ = ("_first", "by_key", "counted", "free", "holders", "key_of")
+
+    def __init__(self, pages: int, null_pages: int = 0) -> None:
+        self._first = null_pages
+        # Free pages, the next to be handed out first.
+        self.free = OrderedDict.fromkeys(range(null_pages, pages))
+        self.holders = [0] * pages
+        self.key_of: list[Hashable | None] = [None] * pages
+        # Pages under each key in the order in which they were cached: the first one answers.
+        self.by_key: dict[Hashable, dict[int, None]] = {}
+        self.counted = dict.fromkeys(PoolCounts._fields, 0)
+
+    def take(self, n: int) -> list[int]:
+        """Take pages from the head of the queue; what was cached in them is forgotten."""
+        pages = [self.free.popitem(last=False)[0] for _ in range(n)]
+        for page in pages:
+            if self.key_of[page] is not None:
+                self.forget(page)
+                self.counted["evicted_pages"] += 1
+            self.holders[page] = 1
+        self.counted["allocated_pages"] += n
+        return pages
+
+    def find(self, key: Hashable) -> int | None:
+        """Return the page that was cached under a key first, of those that still are."""
+        return next(iter(self.by_key.get(key, ())), None)
+
+    def hold(self, page: int) -> None:
+        """Hold a cached page once more; a free one is taken out of the queue."""
+        if not self.holders[page]:
+            del self.free[page]
+            self.counted["revived_pages"] += 1
+        self.holders[page] += 1
+        self.counted["hit_pages"] += 1
+
+    def drop(self, pages: Sequence[int]) -> int:
+        """Let go of pages, the last one first, and return how many nobody holds any more.
+
+        Of these, pages without a key go to the head of the queue, and cached ones to its tail.
+        """
+        freed = []
+        for page in reversed(pages):
+            self.holders[page] -= 1
+            if not self.holders[page]:
+                freed.append(page)
+                self.free[page] = None
+        for page in reversed(freed):
+            if self.key_of[page] is None:
+                self.free.move_to_end(page, last=False)
+        self.counted["freed_pages"] += len(freed)
+        return len(freed)
+
+    def cache(self, page: int, key: Hashable) -> None:
+        """Let a complete page be found under its key, after those that have the same one."""
+        self.key_of[page] = key
+        self.by_key.setdefault(key, {})[page] = None
+
+    def forget(self, page: int) -> None:
+        """Take a page's key away."""
+        pages = self.by_key[self.key_of[page]]
+        del pages[page]
+        if not pages:
+            del self.by_key[self.key_of[page]]
+        self.key_of[page] = None
+
+    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
+        """Prove every page to be free, or held by as many tables as it counts; all keys sound."""
+        counts = [0] * len(self.holders)
+        for table in tables:
+            if len(set(table)) != len(table):
+                raise AssertionError(f"a table holds a page twice: {list(table)}")
+            for page in table:
+                if not self._first <= page < len(counts):
+                    raise AssertionError(f"a table holds {page}, no page to hand out")
+                counts[page] += 1
+        for page, (held, count) in enumerate(zip(self.holders, counts, strict=True)):
+            if held != count:
+                raise AssertionError(f"page {page} counts {held} holders; {count} tables hold it")
+            if (page in self.free) == (count > 0 or page < self._first):
+                raise AssertionError(f"page {page} has {count} holders: free and held, or lost")
+        under = {(page, key) for key, pages in self.by_key.items() for page in pages}
+        own = {(page, key) for page, key in enumerate(self.key_of) if key is not None}
+        if under != own or not all(self.by_key.values()):
+            raise AssertionError(f"keys and pages do not point at each other: {under ^ own}")
+        total = PoolCounts(**self.counted)
+        if sum(map(bool, counts)) != (
+            total.allocated_pages + total.revived_pages - total.freed_pages
+        ):
+            raise AssertionError(f"{sum(map(bool, counts))} pages are held; counted: {total}")
+
+
+class PageTable:
+    """One sequence's pages, in order, and how many tokens are stored in them.
+
+    Made and changed by its :class:`PagePool` only.
+    """
+
+    __slots__ = ("_context", "_keys", "_pages", "_pending", "_tokens", "number")
+
+    def __init__(self, number: int, pages: Iterable[int], tokens: int, context: Hashable) -> None:
+        self.number = number
+        self._pages = list(pages)
+        self._tokens = tokens
+        # Keys of its pages from the first on, as far as they are known.
+        self._keys: list[int] = []
+        # Ids of the tokens in the page not yet complete; None once a token's id is not known.
+        self._pending: list[int] | None = None
+        self._context = context
+
+    @property
+    def pages(self) -> tuple[int, ...]:
+        """Pages in the order of the tokens; the last ones may be allocated ahead and empty."""
+        return tuple(self._pages)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens stored."""
+        return self._tokens
+
+    def __repr__(self) -> str:
+        return f"PageTable({self.number}: {self._tokens} tokens in pages {self._pages})"
+
+
+class Admission(NamedTuple):
+    """What admitting a prompt did.
+
+    Attributes
+    ----------
+    table : PageTable
+        The new sequence's pages.
+    hit_tokens : int
+        Tokens found in cached pages, so not computed.
+    new_pages : tuple of int
+        Pages taken from the free queue, in order.
+    evicted_pages : int
+        Cached pages whose content was given up for them.
+    """
+
+    table: PageTable
+    hit_tokens: int
+    new_pages: tuple[int, ...]
+    evicted_pages: int
+
+
+class Growth(NamedTuple):
+    """What storing more tokens did.
+
+    Attributes
+    ----------
+    new_pages : tuple of int
+        Pages taken from the free queue, in order; the copy first if there is one.
+    copied_page : int or None
+        The page that others hold too and that was therefore copied before it was written to.
+    evicted_pages : int
+        Cached pages whose content was given up.
+    """
+
+    new_pages: tuple[int, ...]
+    copied_page: int | None
+    evicted_pages: int
+
+
+class PagePool:
+    """Pages of one size for sequences that are admitted, grow, fork, write and leave.
+
+    Free pages stand in a queue and are handed out from its head. A sequence's pages are freed
+    tail first. Those without a key go to the head; those whose content is cached go to the tail,
+    so the least recently freed is evicted first. A hit takes a page back out of the queue. The
+    order is that of vLLM's block manager (0.33); copy-on-write is that of Kwon et al. (2023),
+    which that manager no longer has and which happens after a :meth:`fork` only.
+
+    A page's key is a number given out for the pair of its parent's key and its own part, as in
+    :func:`kvledger.shared_pages`: equal keys mean equal chains, with no hash that could collide.
+
+    Parameters
+    ----------
+    pages : int
+        All pages, at least one more than ``null_pages``.
+    page_size : int
+        Slots a page.
+    prefix_cache : bool
+        Whether complete pages are kept under their key and found again.
+    null_pages : int
+        Pages at the beginning that are never handed out. vLLM keeps one.
+
+    Raises
+    ------
+    LedgerError
+        For numbers that are not whole or too small.
+
+    Examples
+    --------
+    >>> pool = PagePool(8, page_size=4)
+    >>> first = pool.admit(9).table
+    >>> second = pool.fork(first)
+    >>> pool.held_pages, pool.append(first).copied_page, pool.held_pages
+    (3, 2, 4)
+    >>> pool.append(second).copied_page is None      # the last holder writes in place
+    True
+    >>> first, second
+    (PageTable(0: 10 tokens in pages [0, 1, 3]), PageTable(1: 10 tokens in pages [0, 1, 2]))
+    >>> pool.ledger()
+    Ledger(2 requests: 20 tokens in 16 slots, 4 pages; shared 8 tokens, tail slack 4, capacity 32)
+    """
+
+    def __init__(
+        self, pages: int, page_size: int, *, prefix_cache: bool = False, null_pages: int = 0
+    ) -> None:
+        self.page_size = whole_page_size(page_size)
+        self.null_pages = _whole_pages(null_pages, "null_pages", 0)
+        self.pages = _whole_pages(pages, "pages", 1)
+        if self.null_pages >= self.pages:
+            raise LedgerError(
+                f"null_pages is {self.null_pages} of {self.pages} pages; at least one page must be "
+                "left to hand out"
+            )
+        self.prefix_cache = prefix_cache
+        self._store = PageStore(self.pages, self.null_pages)
+        self._keys: dict[tuple[int | None, Hashable], int] = {}
+        self._tables: dict[int, PageTable] = {}
+        self._made = 0
+
+    @property
+    def usable_pages(self) -> int:
+        """Pages that can be handed out: all but the null pages."""
+        return self.pages - self.null_pages
+
+    @property
+    def held_pages(self) -> int:
+        """Pages that some sequence holds, each counted once."""
+        return self.usable_pages - len(self._store.free)
+
+    @property
+    def free_pages(self) -> tuple[int, ...]:
+        """Pages nobody holds, the next to be handed out first. Cached ones are among them."""
+        return tuple(self._store.free)
+
+    @property
+    def cached_free_pages(self) -> int:
+        """Free pages whose content can still be found."""
+        return sum(self._store.key_of[page] is not None for page in self._store.free)
+
+    @property
+    def tables(self) -> tuple[PageTable, ...]:
+        """Sequences in the pool, in the order in which they were made."""
+        return tuple(self._tables.values())
+
+    @property
+    def counts(self) -> PoolCounts:
+        """What has happened since the pool was made."""
+        return PoolCounts(**self._store.counted)
+
+    def keys_of(
+        self,
+        tokens: Sequence[int] | None = None,
+        *,
+        page_ids: Iterable[Hashable] | None = None,
+        context: Hashable = None,
+    ) -> tuple[int, ...]:
+        """Return the chained keys of a beginning's complete pages.
+
+        Parameters
+        ----------
+        tokens : sequence of int, optional
+            Token ids from the first position on.
+        page_ids : iterable of hashable, optional
+            Instead of them one id a complete page.
+        context : PageContext or hashable, optional
+            All else that the tensors depend on.
+        """
+        contents: list[Hashable]
+        if (tokens is None) == (page_ids is None):
+            raise LedgerError("keys are made of tokens or of page_ids; give one of them")
+        if page_ids is not None:
+            contents = _listed_ids(page_ids)
+        else:
+            ids, p = _token_ids(tokens, "tokens"), self.page_size
+            if ids is None:
+                raise LedgerError(f"tokens is {shown(tokens)}; a sequence of token ids is accepted")
+            contents = [tuple(ids[k : k + p]) for k in range(0, len(ids) - p + 1, p)]
+        keys: list[int] = []
+        for content in contents:
+            self._follow(keys, content, context)
+        return tuple(keys)
+
+    def lookup(self, keys: Iterable[int]) -> tuple[int, ...]:
+        """Return the cached pages of the longest unbroken beginning of keys, as from `keys_of`.
+
+        Of several pages under one key the first that was cached answers. Nothing is changed.
+        """
+        found = []
+        for key in keys:
+            page = self._store.find(key)
+            if page is None:
+                break
+            found.append(page)
+        return tuple(found)
+
+    def admit(
+        self,
+        prompt: int | Sequence[int],
+        *,
+        context: Hashable = None,
+        page_ids: Sequence[Hashable] | None = None,
+        chunk: int | None = None,
+        lookahead: int = 0,
+        keep_free: int = 0,
+        compute_last_token: bool = True,
+    ) -> Admission | None:
+        """Store a prompt, taking from the cache what is there: all of it, or nothing.
+
+        Parameters
+        ----------
+        prompt : int or sequence of int
+            A number of tokens, or their ids.
+        context : PageContext or hashable, optional
+            All else that the tensors depend on.
+        page_ids : sequence of hashable, optional
+            One id for each complete page, as published traces give them, where the tokens are
+            given by their number alone. Ids past the prompt's are those of the pages that fill
+            later.
+        chunk : int, optional
+            Store at most so many tokens now, besides those found; :meth:`append` stores the rest.
+        lookahead : int
+            Slots to hold beyond the stored tokens.
+        keep_free : int
+            Pages that must stay free, such as a watermark's.
+        compute_last_token : bool
+            Whether at least the prompt's last token is computed, so that no lookup covers all of
+            it. vLLM does; SGLang's cache answers for all of a prompt.
+
+        Returns
+        -------
+        Admission or None
+            None if there is no room now.
+
+        Raises
+        ------
+        LedgerError
+            If the prompt can never fit, and for bad input.
+
+        Examples
+        --------
+        >>> pool = PagePool(9, page_size=4, prefix_cache=True, null_pages=1)
+        >>> [pool.admit(list(range(8))).hit_tokens for _ in range(2)], pool.held_pages
+        ([0, 4], 3)
+        """
+        ids = _token_ids(prompt, "prompt")
+        n = _whole_tokens(prompt, "prompt") if ids is None else len(ids)
+        step = n if chunk is None else _whole_tokens(chunk, "chunk")
+        ahead = whole(lookahead, "lookahead", minimum=0, accepted="slots, a whole number from 0")
+        spare = _whole_pages(keep_free, "keep_free", 0)
+        keys = self._keys_for(ids, n, context, page_ids)
+        found = self.lookup(keys[: (n - bool(compute_last_token)) // self.page_size])
+        hit = len(found) * self.page_size
+        stored = min(hit + step, n)
+        pages = self._pages_for(stored + ahead)
+        self._refuse_never(self._pages_for(n), 0)
+        self._refuse_never(pages, spare)
+        new, store = pages - len(found), self._store
+        if new + sum(not store.holders[page] for page in found) > len(store.free) - spare:
+            return None
+        for page in found:
+            store.hold(page)
+        taken, evicted = self._take(new)
+        table = self._new_table([*found, *taken], hit, context)
+        table._keys = list(keys if ids is None else keys[: len(found)])
+        table._pending = [] if self.prefix_cache and ids is not None else None
+        self._write(table, stored - hit, None if ids is None else ids[hit:stored])
+        return Admission(table, hit, tuple(taken), evicted)
+
+    def append(self, table: PageTable, tokens: int | Sequence[int] = 1) -> Growth | None:
+        """Store more tokens of a sequence: all of them, or none and return None.
+
+        A page that others hold too is copied before it is written to, that page alone; whoever
+        is the last to hold a page writes in place.
+
+        Parameters
+        ----------
+        table : PageTable
+            The sequence.
+        tokens : int or sequence of int
+            A number of tokens, or their ids. Pages complete from here on have a key, and can be
+            found, only while all ids are known.
+
+        Returns
+        -------
+        Growth or None
+            None if there is no room now.
+
+        Raises
+        ------
+        LedgerError
+            If the table is not held, or the pool can never hold so many tokens of one sequence.
+
+        Examples
+        --------
+        >>> pool = PagePool(2, page_size=4)
+        >>> table = pool.admit(7).table
+        >>> pool.append(table)
+        Growth(new_pages=(), copied_page=None, evicted_pages=0)
+        >>> pool.append(table)
+        Traceback (most recent call last):
+        ...
+        kvledger.LedgerError: 3 pages for one sequence can never fit: the pool hands out 2
+        """
+        self._must_hold(table)
+        ids = _token_ids(tokens, "tokens")
+        n = _whole_tokens(tokens, "tokens") if ids is None else len(ids)
+        pages = self._pages_for(table._tokens + n)
+        self._refuse_never(pages, 0)
+        last = table._tokens // self.page_size
+        begun = table._tokens % self.page_size > 0
+        copy = begun and self._store.holders[table._pages[last]] > 1
+        new = max(0, pages - len(table._pages))
+        if new + copy > len(self._store.free):
+            return None
+        taken, evicted = self._take(new + copy)
+        copied = None
+        if copy:
+            copied, table._pages[last] = table._pages[last], taken[0]
+            self._store.holders[copied] -= 1
+            self._store.counted["copied_pages"] += 1
+        table._pages += taken[copy:]
+        self._write(table, n, ids)
+        return Growth(tuple(taken), copied, evicted)
+
+    def fork(self, table: PageTable) -> PageTable:
+        """Return a table that shares all pages of another that hold tokens; none is copied.
+
+        Pages allocated ahead, which hold nothing, stay with the first table alone.
+        """
+        self._must_hold(table)
+        pages = table._pages[: self._pages_for(table._tokens)]
+        for page in pages:
+            self._store.holders[page] += 1
+        child = self._new_table(pages, table._tokens, table._context)
+        child._keys = list(table._keys)
+        child._pending = None if table._pending is None else list(table._pending)
+        return child
+
+    def release(self, table: PageTable) -> int:
+        """Let go of a sequence's pages, its tail first, and return how many became free.
+
+        Raises
+        ------
+        LedgerError
+            If the table is not held: released already, or another pool's.
+        """
+        self._must_hold(table)
+        del self._tables[table.number]
+        return self._store.drop(table._pages)
+
+    def ledger(self) -> Ledger:
+        """Account for the pool as it is now.
+
+        A token in a page held by several sequences is one distinct token. Pages allocated ahead
+        are reserved; the rest of a page that holds tokens is tail slack. The capacity is that of
+        the usable pages, and cached pages nobody holds are unallocated.
+        """
+        filled = self._filled_slots()
+        logical = sum(table._tokens for table in self._tables.values())
+        distinct = sum(filled.values())
+        empty = sum(slots == 0 for slots in filled.values())
+        held, p = len(filled), self.page_size
+        return Ledger(
+            requests=len(self._tables),
+            logical_tokens=logical,
+            shared_tokens=logical - distinct,
+            tail_slack_slots=(held - empty) * p - distinct,
+            reserved_slots=empty * p,
+            reserved_used_later_slots=None if empty else 0,
+            allocated_slots=held * p,
+            pages=held,
+            capacity_slots=self.usable_pages * p,
+            unallocated_slots=len(self._store.free) * p,
+        )
+
+    def check_integrity(self) -> None:
+        """Prove that every slot is in exactly one place; raise AssertionError where one is not."""
+        for number, table in self._tables.items():
+            if number != table.number:
+                raise AssertionError(f"table {table.number} is filed as {number}")
+            if table._tokens > len(table._pages) * self.page_size:
+                raise AssertionError(
+                    f"table {number} stores {table._tokens} tokens in {len(table._pages)} pages"
+                )
+        self._store.check_integrity(table._pages for table in self._tables.values())
+        if not self.prefix_cache and self._store.by_key:
+            raise AssertionError("pages are cached in a pool without a prefix cache")
+        for page, slots in self._filled_slots().items():
+            if self._store.key_of[page] is not None and slots != self.page_size:
+                raise AssertionError(f"page {page} has a key and only {slots} tokens")
+        self.ledger()  # asserts the identities of the quantities
+
+    def __repr__(self) -> str:
+        cached = f", {self.cached_free_pages} of them cached" if self.prefix_cache else ""
+        return (
+            f"PagePool({self.usable_pages} pages of {self.page_size} slots: "
+            f"{self.held_pages} held, {len(self._store.free)} free{cached})"
+        )
+
+    def _pages_for(self, tokens: int) -> int:
+        return -(-tokens // self.page_size)
+
+    def _filled_slots(self) -> dict[int, int]:
+        """Return how many slots of each held page hold tokens; its holders must agree."""
+        filled: dict[int, int] = {}
+        for table in self._tables.values():
+            for index, page in enumerate(table._pages):
+                slots = min(max(table._tokens - index * self.page_size, 0), self.page_size)
+                if filled.setdefault(page, slots) != slots:
+                    raise AssertionError(
+                        f"page {page} holds {filled[page]} tokens for one table and {slots} for "
+                        f"table {table.number}: a shared page was written to"
+                    )
+        return filled
+
+    def _new_table(self, pages: Iterable[int], tokens: int, context: Hashable) -> PageTable:
+        table = PageTable(self._made, pages, tokens, context)
+        self._tables[table.number] = table
+        self._made += 1
+        return table
+
+    def _take(self, n: int) -> tuple[list[int], int]:
+        """Take pages from the head of the queue, and count those evicted for them."""
+        before = self._store.counted["evicted_pages"]
+        return self._store.take(n), self._store.counted["evicted_pages"] - before
+
+    def _write(self, table: PageTable, n: int, ids: Sequence[int] | None) -> None:
+        """Count tokens as stored, and cache the pages they complete."""
+        first = table._tokens // self.page_size
+        table._tokens += n
+        if ids is None or table._pending is None:
+            table._pending = None
+        else:
+            table._pending += ids
+            while len(table._pending) >= self.page_size:
+                page_ids = table._pending[: self.page_size]
+                del table._pending[: self.page_size]
+                self._follow(table._keys, tuple(page_ids), table._context)
+        if self.prefix_cache:
+            complete = min(table._tokens // self.page_size, len(table._keys))
+            for index in range(first, complete):
+                self._store.cache(table._pages[index], table._keys[index])
+
+    def _follow(self, keys: list[int], content: Hashable, context: Hashable) -> None:
+        """Add to a chain of keys the key of one more complete page."""
+        first = len(keys) * self.page_size
+        part = (content, _context_part(context, first, first + self.page_size))
+        link = (keys[-1] if keys else None, part)
+        keys.append(self._keys.setdefault(link, len(self._keys)))
+
+    def _keys_for(
+        self,
+        ids: Sequence[int] | None,
+        tokens: int,
+        context: Hashable,
+        page_ids: Sequence[Hashable] | None,
+    ) -> tuple[int, ...]:
+        """Return the keys of a prompt's complete pages, as far as they are known."""
+        _context_part(context, 0, 1)
+        if page_ids is None:
+            return self.keys_of(ids, context=context) if ids and self.prefix_cache else ()
+        if ids is not None:
+            raise LedgerError("page_ids and token ids are given; give the number of tokens instead")
+        given, complete = _listed_ids(page_ids), tokens // self.page_size
+        if len(given) < complete:
+            raise LedgerError(
+                f"page_ids has {len(given)} ids; {tokens} tokens fill {complete} pages"
+            )
+        return self.keys_of(page_ids=given, context=context) if self.prefix_cache else ()
+
+    def _must_hold(self, table: PageTable) -> None:
+        if not isinstance(table, PageTable):
+            raise LedgerError(f"table is {shown(table)}; a PageTable of this pool is accepted")
+        if self._tables.get(table.number) is not table:
+            raise LedgerError(
+                f"table {table.number} is not held here: it was released already, or is another "
+                "pool's"
+            )
+
+    def _refuse_never(self, pages: int, keep_free: int) -> None:
+        if pages > self.usable_pages - keep_free:
+            kept = f" and keeps {keep_free} of them free" if keep_free else ""
+            raise LedgerError(
+                f"{pages} pages for one sequence can never fit: the pool hands out "
+                f"{self.usable_pages}{kept}"
+            )
+
+
+def _whole_pages(value: object, name: str, minimum: int) -> int:
+    accepted = f"a number of pages is a whole number, at least {minimum}"
+    return whole(value, name, minimum=minimum, accepted=accepted)
+
+
+def _whole_tokens(value: object, name: str) -> int:
+    return whole(value, name, minimum=1, accepted=_TOKENS)
+
+
+def _token_ids(tokens: object, name: str) -> list[int] | None:
+    """Return token ids as a list, or None if something else is given, such as their number."""
+    if isinstance(tokens, str | bytes):
+        raise LedgerError(f"{name} is {shown(tokens)}; {_TOKENS}")
+    if not isinstance(tokens, Iterable):
+        return None
+    accepted = "a token id is a whole number, at least 0"
+    ids = [
+        # Nearly all ids are plain and good: only another one is worth a name.
+        t
+        if type(t) is int and 0 <= t <= INT64_MAX
+        else whole(t, f"{name}[{i}]", minimum=0, accepted=accepted)
+        for i, t in enumerate(tokens)
+    ]
+    if not ids:
+        raise LedgerError(f"{name} is empty; {_TOKENS}")
+    return ids
+
+
+def _listed_ids(page_ids: object) -> list[Hashable]:
+    """Return ids of complete pages as a list."""
+    if isinstance(page_ids, str | bytes) or not isinstance(page_ids, Iterable):
+        raise LedgerError(f"page_ids is {shown(page_ids)}; {_PAGE_IDS}")
+    given = list(page_ids)
+    for index, page_id in enumerate(given):
+        _must_hash(page_id, f"page_ids[{index}]", _PAGE_IDS)
+    return given
+
+
+def _context_part(context: Hashable, first: int, end: int) -> Hashable:
+    """Return what a request's context adds to the key of positions ``first`` to ``end - 1``."""
+    if context is None:
+        context = PageContext()
+    if isinstance(context, PageContext):
+        return context.key_of(first, end)
+    _must_hash(context, "context", "a PageContext or another hashable value is accepted")
+    return context
+
+
+def _must_hash(value: object, name: str, accepted: str) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise LedgerError(f"{name} is {shown(value)}; {accepted}") from None
