@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import kvledger as kv
 from kvledger.core.lengths import (
     INT64_MAX,
+    LengthCounter,
     as_length_array,
     as_lengths,
     check_growth,
@@ -87,6 +88,38 @@ def test_long_arrays_are_counted_alike_whatever_their_longest_length(longest: in
     table = as_lengths(lengths)
     np.testing.assert_array_equal(table.tokens, tokens)
     np.testing.assert_array_equal(table.requests, requests)
+
+
+# --------------------------------------------------------------------------- bit by bit
+
+FAR_APART = st.one_of(st.integers(1, 50), st.integers(1, 2**40), st.integers(2**20 - 2, 2**20 + 2))
+
+
+@given(st.lists(st.lists(FAR_APART, max_size=8), min_size=1, max_size=8))
+def test_bit_by_bit_is_all_at_once(parts: list[list[int]]) -> None:
+    everything = [length for part in parts for length in part]
+    counter = LengthCounter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvledger.core.lengths._PENDING", 5)
+        for part in parts:
+            counter.add(np.array(part, np.int64))
+    if not everything:
+        with pytest.raises(kv.LedgerError, match="at least one request is needed"):
+            counter.table()
+        return
+    one, other = counter.table(), as_lengths(everything)
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert one.requests.tolist() == other.requests.tolist()
+
+
+def test_a_table_may_be_asked_for_along_the_way() -> None:
+    counter = LengthCounter()
+    for n in range(1, 4):
+        counter.add(np.array([5, 2**30]))
+        assert counter.table().requests.tolist() == [n, n]
+
+
+# --------------------------------------------------------------------------- forms
 
 
 @pytest.mark.parametrize("index", [0, 1 << 20, 2 * (1 << 20) + 16])

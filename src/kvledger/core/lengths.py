@@ -28,8 +28,9 @@ INT64_MAX = 2**63 - 1
 _WHOLE = "a length is a whole number of tokens, at least 1"
 _AT_MOST = f"and at most {INT64_MAX} (64 bits)"
 _CHUNK = 1 << 20
-# Past this length a dense histogram would cost more memory than it saves time.
-_DENSE_LIMIT = 1 << 24
+# Up to this length there is a counter for each; a context of a million tokens is within it.
+_DENSE_TOKENS = 1 << 20
+_PENDING = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,14 +306,91 @@ def as_lengths(lengths: LengthsLike, name: str = "lengths") -> LengthTable:
     array = _int64_array(lengths, name, 1)
     if not array.size:
         raise LedgerError(f"{name} is empty; at least one request is needed")
-    histogram = _histogram(array)
-    if histogram is None:
-        _raise_first(array, array < 1, name, _accepted(1))
-        if int(array.max()) > max(_DENSE_LIMIT, 4 * array.size):
-            return LengthTable(*np.unique(array, return_counts=True))
-        histogram = np.bincount(array)
-    tokens = np.flatnonzero(histogram)
-    return LengthTable(tokens, histogram[tokens])
+
+    def count(starts: IntArray) -> LengthCounter:
+        counter = LengthCounter()
+        for start in starts.tolist():
+            chunk = array[start : start + _CHUNK]  # in the processor's cache while it is used
+            if int(chunk.min()) < 1:
+                _raise_first(array, array < 1, name, _accepted(1))
+            counter.add(chunk)
+        return counter
+
+    starts = np.arange(0, array.size, _CHUNK)
+    if starts.size == 1:
+        return count(starts).table()
+    workers = min(os.cpu_count() or 1, starts.size)
+    with ThreadPoolExecutor(workers) as pool:
+        counter, *others = pool.map(count, np.array_split(starts, workers))
+    for other in others:
+        counter.merge(other)
+    return counter.table()
+
+
+class LengthCounter:
+    """Counts requests by length as they come, in memory that does not grow with them.
+
+    There is a counter for each length up to about a million tokens that is not above the longest,
+    and a pair of numbers for each different length above.
+
+    Examples
+    --------
+    >>> counter = LengthCounter()
+    >>> counter.add(np.array([9, 5]))
+    >>> counter.add(np.array([9, 2**40]))
+    >>> table = counter.table()
+    >>> table.tokens.tolist(), table.requests.tolist()
+    ([5, 9, 1099511627776], [1, 2, 1])
+    """
+
+    def __init__(self) -> None:
+        self._dense: IntArray = np.zeros(1, np.int64)
+        self._long: list[tuple[IntArray, IntArray]] = []
+        self._pending = 0
+
+    def add(self, lengths: IntArray) -> None:
+        """Count the lengths, each at least 1."""
+        if not lengths.size:
+            return
+        if int(lengths.max()) > _DENSE_TOKENS:
+            is_long = lengths > _DENSE_TOKENS
+            self._add_long(*np.unique(lengths[is_long], return_counts=True))
+            lengths = lengths[~is_long]
+        self._add_dense(np.bincount(lengths, minlength=1))
+
+    def merge(self, other: LengthCounter) -> None:
+        """Count what another counter has counted."""
+        self._add_dense(other._dense)
+        for counts in other._long:
+            self._add_long(*counts)
+
+    def _add_dense(self, requests: IntArray) -> None:
+        short, self._dense = sorted((requests, self._dense), key=len)
+        self._dense[: short.size] += short
+
+    def _add_long(self, tokens: IntArray, requests: IntArray) -> None:
+        self._long.append((tokens, requests))
+        self._pending += tokens.size
+        if self._pending > _PENDING:
+            self._long = [_added_up(*map(np.concatenate, zip(*self._long, strict=True)))]
+            self._pending = 0
+
+    def table(self) -> LengthTable:
+        """Return the counts so far; none, or more tokens than 64 bits hold, is an error."""
+        tokens = np.flatnonzero(self._dense)
+        requests = self._dense[tokens]
+        if self._long:
+            parts = zip((tokens, requests), *self._long, strict=True)
+            tokens, requests = _added_up(*map(np.concatenate, parts))
+        return LengthTable(tokens, requests)
+
+
+def _added_up(tokens: IntArray, requests: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the different lengths, ascending, and the sum of the requests of each."""
+    different, which = np.unique(tokens, return_inverse=True)
+    total = np.zeros(different.size, dtype=np.int64)
+    np.add.at(total, which, requests)
+    return different[total > 0], total[total > 0]
 
 
 def paired_lengths(
@@ -390,45 +468,7 @@ def _from_counts(counts: Any, name: str) -> LengthTable:
         tokens = as_length_array(list(counts), name)
         requests = as_length_array(list(counts.values()), f"{name} (requests)", minimum=0)
     exact_sum(requests, f"{name} (requests)")  # so that adding up rows of one length cannot wrap
-    different, which = np.unique(tokens, return_inverse=True)
-    total = np.zeros(different.size, dtype=np.int64)
-    np.add.at(total, which, requests)
-    return LengthTable(different[total > 0], total[total > 0])
-
-
-def _histogram(array: IntArray) -> IntArray | None:
-    """Count each length in one pass; None if one is below 1 or above ``_CHUNK``.
-
-    A chunk is checked and counted while it is in the processor's cache, on all cores.
-    """
-
-    def count(starts: IntArray) -> IntArray | None:
-        total = np.zeros(1, dtype=np.int64)
-        for start in starts.tolist():
-            chunk = array[start : start + _CHUNK]
-            if int(chunk.min()) < 1 or int(chunk.max()) > _CHUNK:
-                return None
-            total = _add_padded(total, np.bincount(chunk))
-        return total
-
-    starts = np.arange(0, array.size, _CHUNK)
-    if starts.size == 1:
-        return count(starts)
-    workers = min(os.cpu_count() or 1, starts.size)
-    with ThreadPoolExecutor(workers) as pool:
-        parts = list(pool.map(count, np.array_split(starts, workers)))
-    total = np.zeros(1, dtype=np.int64)
-    for part in parts:
-        if part is None:
-            return None
-        total = _add_padded(total, part)
-    return total
-
-
-def _add_padded(one: IntArray, two: IntArray) -> IntArray:
-    short, long = sorted((one, two), key=len)
-    long[: short.size] += short
-    return long
+    return LengthTable(*_added_up(tokens, requests))
 
 
 def _raw_array(lengths: LengthsLike, name: str) -> npt.NDArray[Any]:

@@ -1,18 +1,17 @@
-"""The committed tables: how they follow from the raw traces.
+"""The committed tables: how they follow from the raw traces, and how they are read.
 
 A length table says how many requests have exactly each length. Slack, reservation, the optimum
 and the envelope are sums over lengths, so the table gives each of them exactly as the raw trace
 does, for every page size. A block table counts, for the traces that carry block ids, the blocks
-that neighbours share. A request table keeps the order, times and shared beginnings that a replay
-over time needs.
+that neighbours share: a block that comes back hours later is reuse of a retained cache, one that
+a neighbour holds is sharing among requests that may be alive together. A request table keeps the
+order, times and shared beginnings that a replay over time needs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import tempfile
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,25 +24,13 @@ import pandas as pd
 from kvledger.core import data_file, data_folder
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths, whole
+from kvledger.traces.json_lines import BLOCK_TOKENS
 from kvledger.traces.trace import Trace, load_trace
-
-__all__ = [
-    "WINDOWS",
-    "blocks_table",
-    "common_preamble",
-    "derive_tables",
-    "lengths_table",
-    "load_manifest",
-    "requests_table",
-]
 
 #: Window sizes of the block tables, in requests; the whole trace comes after them.
 WINDOWS: tuple[int, ...] = tuple(2**k for k in range(13))
 
-#: Tokens that one block id of the Mooncake traces stands for.
-MOONCAKE_BLOCK = 512
-
-_DERIVED = "derived"
+_MOONCAKE_BLOCK = BLOCK_TOKENS["mooncake"]
 _MANIFEST_HEAD = """\
 # Where every file of this folder comes from. Paths are below this folder.
 # kind "derived": made from a raw trace by the command named; `kvledger derive` checks raw_sha256
@@ -52,9 +39,6 @@ _MANIFEST_HEAD = """\
 # kind "release": what a released book shows, taken from the commit that the command names.
 # kind "record": written by the measuring command named, and not checked by digest.
 """
-
-
-# --------------------------------------------------------------------------- reading
 
 
 def load_manifest(folder: Path | None = None) -> list[dict[str, str]]:
@@ -99,13 +83,8 @@ def load_requests(name: str) -> Trace:
     page_ids: list[tuple[int, ...]] | None = None
     if "like" in frame:
         page_ids, known = [], 0
-        for prompt, like, blocks in zip(
-            frame["prompt_tokens"].tolist(),
-            frame["like"].tolist(),
-            frame["blocks"].tolist(),
-            strict=True,
-        ):
-            new = -(-prompt // MOONCAKE_BLOCK) - blocks
+        for prompt, like, blocks in frame[["prompt_tokens", "like", "blocks"]].to_numpy().tolist():
+            new = -(-prompt // _MOONCAKE_BLOCK) - blocks
             start = page_ids[like][:blocks] if blocks else ()
             page_ids.append((*start, *range(known, known + new)))
             known += new
@@ -114,7 +93,7 @@ def load_requests(name: str) -> Trace:
         frame["output_tokens"].to_numpy(),
         frame["arrival_ms"].to_numpy() / 1000,
         page_ids,
-        None if page_ids is None else MOONCAKE_BLOCK,
+        None if page_ids is None else _MOONCAKE_BLOCK,
         name=name,
     )
 
@@ -241,7 +220,6 @@ def sharing_by_window(
     codes: dict[int, int] = {}
     code: list[int] = []
     holder: list[int] = []
-    left_out = frozenset(skip)
     for request, ids in enumerate(page_ids):
         if len(set(ids)) != len(ids):
             raise LedgerError(
@@ -249,7 +227,7 @@ def sharing_by_window(
                 "before them, so that none comes back within a request"
             )
         for page_id in ids:
-            if page_id not in left_out:
+            if page_id not in skip:
                 code.append(codes.setdefault(page_id, len(codes)))
                 holder.append(request)
     # Blocks in a row by id, and for each id by request: whoever held it last is one place ahead.
@@ -283,11 +261,9 @@ def lengths_table(trace: Trace) -> pd.DataFrame:
     >>> lengths_table(Trace([5, 9, 5], [0, 1, 4])).to_numpy().tolist()
     [[5, 2, 1], [9, 1, 1], [10, 0, 1]]
     """
-    sides = {
-        "prompts": as_lengths(trace.prompt_tokens),
-        "totals": as_lengths(trace.total_tokens),
-    }
-    counts = {side: pd.Series(table.requests, index=table.tokens) for side, table in sides.items()}
+    sides = {"prompts": trace.prompt_tokens, "totals": trace.total_tokens}
+    tables = {side: as_lengths(tokens) for side, tokens in sides.items()}
+    counts = {side: pd.Series(table.requests, index=table.tokens) for side, table in tables.items()}
     frame = pd.DataFrame(counts).fillna(0).astype(np.int64).sort_index()
     return frame.rename_axis("tokens").reset_index()
 
@@ -309,13 +285,7 @@ def common_preamble(trace: Trace) -> frozenset[int]:
 
 
 def blocks_table(trace: Trace) -> pd.DataFrame:
-    """Count the blocks that neighbours share, for all `WINDOWS` and both definitions.
-
-    Returns
-    -------
-    DataFrame
-        As :func:`load_blocks`.
-    """
+    """Count the blocks that neighbours share, in the columns of :func:`load_blocks`."""
     preamble = common_preamble(trace)
     page_ids, size = trace.page_ids, trace.page_ids_size
     assert page_ids is not None  # common_preamble refused it otherwise
@@ -424,12 +394,11 @@ def derive_tables(
     Raises
     ------
     LedgerError
-        If a raw file is missing or is not the published one, or a table differs from the
-        manifest and `update_manifest` is not set.
+        If a raw file is missing or not the published one, or a table is not the manifest's.
     """
     raw, out = Path(raw), data_folder() if out is None else Path(out)
     entries = load_manifest()
-    derived = [entry for entry in entries if entry["kind"] == _DERIVED]
+    derived = [entry for entry in entries if entry["kind"] == "derived"]
     raw_paths = {entry["raw_file"]: _checked_raw(raw, entry) for entry in derived}
     traces = {name: load_trace(path) for name, path in raw_paths.items()}
     files: dict[str, bytes] = {}
@@ -468,37 +437,27 @@ def _checked_raw(folder: Path, entry: dict[str, str]) -> Path:
 
 
 def _manifest_text(entries: list[dict[str, str]]) -> str:
-    # A JSON string is a TOML basic string, quotes and escapes included.
-    tables = (
-        "\n".join(
-            ("[[file]]", *(f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in entry.items()))
-        )
-        for entry in entries
-    )
-    return _MANIFEST_HEAD + "".join(f"\n{table}\n" for table in tables)
+    text = _MANIFEST_HEAD
+    for entry in entries:
+        # A JSON string is a TOML basic string, quotes and escapes included.
+        lines = (f"{key} = {json.dumps(v, ensure_ascii=False)}\n" for key, v in entry.items())
+        text += "\n[[file]]\n" + "".join(lines)
+    return text
 
 
 def _write_all(out: Path, files: dict[str, bytes]) -> list[Path]:
     """Write all files, or none: whatever can fail happens in a folder beside them."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".derive-", dir=out))
+        with tempfile.TemporaryDirectory(prefix=".derive-", dir=out) as staging:
+            for name, content in files.items():
+                for folder in (Path(staging), out):
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(staging) / name).write_bytes(content)
+            for name in files:
+                (Path(staging) / name).replace(out / name)
     except OSError as error:
         raise LedgerError(
             f"{out}: cannot be written ({error.strerror}); accepted: a writable folder"
         ) from None
-    try:
-        for name, content in files.items():
-            staged = staging / name
-            staged.parent.mkdir(parents=True, exist_ok=True)
-            staged.write_bytes(content)
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-        for name in files:
-            os.replace(staging / name, out / name)
-    except OSError as error:
-        raise LedgerError(
-            f"{out}: cannot be written ({error}); accepted: a writable folder"
-        ) from None
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return [out / name for name in files]

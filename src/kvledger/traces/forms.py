@@ -1,4 +1,4 @@
-"""What the readers share: the list of formats, what they yield, and the words of their errors."""
+"""What the readers of traces share: the formats, what is read and left out, words of errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX, whole
-from kvledger.traces.streams import LONGEST_LINE_BYTES, printable
+from proofbook.plaintext import counted, printable
 
 #: What :func:`load_trace` accepts: the name for ``format=`` and what such a file holds.
 TRACE_FORMATS: dict[str, str] = {
@@ -42,12 +42,10 @@ TRACE_FORMATS: dict[str, str] = {
     "lengths": "one length a line, a CSV of one column with a header, or a JSON array of lengths",
 }
 
-_MOST_LISTED = 20
-
 #: Other names for some of them.
 ALIASES = {"vllm": "benchmark", "sglang": "benchmark"}
 
-
+_MOST_LISTED = 20
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _COUNT = "accepted: a count from 0"
 
@@ -83,11 +81,11 @@ class Skipped(Mapping[str, int]):
     __slots__ = ("_reasons", "failed")
 
     def __init__(self, reasons: Mapping[str, int] = _NOTHING, failed: int = 0) -> None:
-        counted = {
-            str(reason): whole(rows, f"skipped[{reason!r}]", minimum=0, accepted=_COUNT)
-            for reason, rows in reasons.items()
+        rows = {
+            str(reason): whole(n, f"skipped[{reason!r}]", minimum=0, accepted=_COUNT)
+            for reason, n in reasons.items()
         }
-        self._reasons = {reason: rows for reason, rows in counted.items() if rows}
+        self._reasons = {reason: n for reason, n in rows.items() if n}
         self.failed = whole(failed, "failed_requests", minimum=0, accepted=_COUNT)
         if self.failed > self.rows:
             raise LedgerError(
@@ -113,30 +111,15 @@ class Skipped(Mapping[str, int]):
         return f"Skipped({self._reasons!r}, failed={self.failed})"
 
     def __str__(self) -> str:
-        unusable = self.rows - self.failed
-        what = [_counted(self.failed, "failed request")] if self.failed else []
-        what += [_counted(unusable, "unusable row")] if unusable else []
-        if not what:
+        if not self:
             return "none left out"
-        reasons = ", ".join(f"{rows:,} {reason}" for reason, rows in self._reasons.items())
-        return f"{' and '.join(what)} left out ({reasons})"
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
+        both = (self.failed, "failed request"), (self.rows - self.failed, "unusable row")
+        what = " and ".join(counted(n, noun) for n, noun in both if n)
+        return f"{what} left out ({', '.join(f'{n:,} {why}' for why, n in self.items())})"
 
 
 class Tally:
-    """Counts rows while a file is read; :meth:`skipped` is the result.
-
-    Examples
-    --------
-    >>> tally = Tally()
-    >>> tally.fail("no response")
-    >>> tally.unusable("no usage", 2)
-    >>> tally.skipped()
-    Skipped({'no response': 1, 'no usage': 2}, failed=1)
-    """
+    """Counts rows that are left out while a file is read; :meth:`skipped` is the result."""
 
     def __init__(self) -> None:
         self._reasons: Counter[str] = Counter()
@@ -218,12 +201,12 @@ def format_list() -> str:
     return "\n".join([*lines, "  (a table may be Parquet; the others plain or .gz .bz2 .xz .zst)"])
 
 
-def listed(names: Iterable[str], parting: str = ", ") -> str:
+def name_list(names: Iterable[str], parting: str = ", ") -> str:
     """Return names of columns or keys as an error message lists them: on one line, not too many.
 
     Examples
     --------
-    >>> listed(["prompt tokens", "x" * 99])[:30], listed(map(str, range(99)))[-20:]
+    >>> name_list(["prompt tokens", "x" * 99])[:30], name_list(map(str, range(99)))[-20:]
     ('prompt tokens, xxxxxxxxxxxxxxx', '18, 19 and 79 others')
     """
     every = [printable(name if len(name) <= 60 else name[:57] + "...") for name in names]
@@ -233,13 +216,7 @@ def listed(names: Iterable[str], parting: str = ", ") -> str:
 
 def accepted_whole(minimum: int) -> str:
     """Say which whole numbers are accepted."""
-    return f"accepted: a whole number from {minimum} to {INT64_MAX}"
-
-
-def shown(value: object) -> str:
-    """Return a value as an error message shows it, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return f"a whole number from {minimum} to {INT64_MAX}"
 
 
 def mixed(label: str, line: int, found: str, format: str) -> Never:
@@ -247,13 +224,6 @@ def mixed(label: str, line: int, found: str, format: str) -> Never:
     raise LedgerError(
         f"{label}, line {line}: {found} in a file that began as {format}; "
         "accepted: one format a file, and one header"
-    )
-
-
-def line_too_long(label: str, line: int) -> LedgerError:
-    """Return the error of a line that is not read into memory."""
-    return LedgerError(
-        f"{label}, line {line}: longer than {LONGEST_LINE_BYTES >> 20} MiB; accepted: shorter lines"
     )
 
 

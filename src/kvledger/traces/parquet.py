@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvledger.core.errors import LedgerError, shown
-from kvledger.core.lengths import INT64_MAX, whole
-from kvledger.traces.columns import (
+from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import INT64_MAX
+from kvledger.traces.forms import TRACE_FORMATS, Reading, Rows, RowStream, name_list
+from kvledger.traces.streams import Source
+from kvledger.traces.text_tables import (
     TABLES,
     Columns,
-    Selection,
     Table,
+    TableReader,
     accepted_time,
     date_nanoseconds,
     table_format,
     table_of,
 )
-from kvledger.traces.forms import (
-    TRACE_FORMATS,
-    Reading,
-    Rows,
-    RowStream,
-    UnusableRowError,
-    accepted_whole,
-    listed,
-)
-from kvledger.traces.streams import Source
 
 _BATCH_ROWS = 1 << 17
 _BUFFER_BYTES = 1 << 20
@@ -54,9 +45,9 @@ def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
         raise _damaged(label, error) from None
     format = format or table_format(label, schema.names)
     table = table_of(label, format, schema.names)
-    reader = _ParquetReader(label, table, schema, format, count=count)
+    reader = ParquetReader(label, table, schema, format, count=count)
     # A column of lengths may be called anything, also what would be a path to a nested one.
-    names = None if format == "lengths" else list(reader.used.values())
+    names = None if format == "lengths" else list(reader.name_of.values())
 
     def rows() -> RowStream:
         bar = source.progress(file.metadata.num_rows, "row")
@@ -77,7 +68,7 @@ def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
                 if bar is not None:
                     bar.update(batch.num_rows)
 
-    return Reading(rows(), reader.selection.tally, nothing=_NOTHING)
+    return Reading(rows(), reader.tally, nothing=_NOTHING)
 
 
 def _damaged(label: str, error: Exception) -> LedgerError:
@@ -88,19 +79,13 @@ def _damaged(label: str, error: Exception) -> LedgerError:
     )
 
 
-class _ParquetReader:
+class ParquetReader(TableReader):
     """Reads batches of rows: all at once where every value is right, else one by one."""
 
     def __init__(self, label: str, table: Table, schema: Any, format: str, *, count: bool) -> None:
-        self.label = label
-        self.table = table
-        self.count = count
-        self.format = format
-        self.selection = Selection(table)
-        self.used = {role: schema.names[i] for role, i in table.used(schema.names).items()}
-        self.has_nanoseconds = table.time_is_date
-        self.last_time: float | int | None = None
-        for role, name in self.used.items():
+        super().__init__(label, table, schema.names, format, count=count)
+        self.name_of = {role: schema.names[i] for role, i in self.used.items()}
+        for role, name in self.name_of.items():
             self._check_type(name, schema.field(name).type, is_time=role == "time")
 
     def _check_type(self, name: str, type_: Any, *, is_time: bool) -> None:
@@ -118,26 +103,26 @@ class _ParquetReader:
                 is_right = self.has_nanoseconds = True
         if not is_right:
             raise LedgerError(
-                f"{self.label}: column {listed([name])} holds {listed([str(type_)])}; "
+                f"{self.label}: column {name_list([name])} holds {name_list([str(type_)])}; "
                 f"accepted: a column of {accepted}"
             )
 
     def rows(self, batch: Any, first_row: int) -> Rows:
+        """Return the requests of a batch, whose first row has this number."""
         from pyarrow import types
 
         columns = {}
-        for role, name in self.used.items():
+        for role, name in self.name_of.items():
             column = batch.column(name)
             is_dictionary = types.is_dictionary(column.type)
             columns[role] = column.dictionary_decode() if is_dictionary else column
-        read = self._at_once(columns)
-        if read is None or read.goes_back(self.last_time):
-            read = self._one_by_one(columns, first_row)
-        if read.time is not None and len(read.time):
-            self.last_time = read.time[-1].item()
-        return self.selection.rows(read)
 
-    # ----------------------------------------------------------------------- all at once
+        def slowly() -> Columns:
+            values = zip(*map(_values, columns.values()), strict=True)
+            rows = (dict(zip(columns, row, strict=True)) for row in values)
+            return self.one_by_one(enumerate(rows, first_row))
+
+        return self.requests(self._at_once(columns), slowly)
 
     def _at_once(self, columns: dict[str, Any]) -> Columns | None:
         import pyarrow as pa
@@ -191,75 +176,19 @@ class _ParquetReader:
                 return None
         return time
 
-    # ----------------------------------------------------------------------- one by one
+    def values(self, row: dict[str, Any], at: int) -> dict[str, Any]:
+        """Return the values, which are there by role already."""
+        return row
 
-    def _one_by_one(self, columns: dict[str, Any], first_row: int) -> Columns:
-        values = {role: _values(column) for role, column in columns.items()}
-        prompts: list[int] = []
-        outputs: list[int] = []
-        times: list[float | int] = []
-        last_time = self.last_time
-        for i in range(len(columns["prompt"])):
-            row = {role: column[i] for role, column in values.items()}
-            try:
-                prompt, output, time = self._row(row, first_row + i, last_time)
-            except UnusableRowError as problem:
-                if not self.count:
-                    raise
-                self.selection.tally.unusable(problem.reason)
-                continue
-            prompts.append(prompt)
-            outputs.append(output)
-            if time is not None:
-                last_time = time
-                times.append(time)
-        time_dtype: type[Any] = np.int64 if self.has_nanoseconds else np.float64
-        return Columns(
-            np.array(prompts, np.int64),
-            np.array(outputs, np.int64),
-            np.array(times, time_dtype) if "time" in columns else None,
-        )
-
-    def _row(
-        self, values: dict[str, Any], row: int, last_time: float | int | None
-    ) -> tuple[int, int, float | int | None]:
-        output = self._whole(values, "output", row, 0) if "output" in values else 0
-        failed = self.table.zero_output_failed and output == 0
-        prompt = self._whole(values, "prompt", row, 0 if failed else 1)
-        if prompt + output > INT64_MAX:
-            accepted = f"at most {INT64_MAX} (64 bits)"
-            self._fail(row, "the total", f"{prompt} + {output}", accepted, "beyond 64 bits")
-        if "total" in values:
-            total = self._whole(values, "total", row, 1)
-            if total != prompt + output:
-                accepted = f"the sum of prompt and output, {prompt} + {output}"
-                self._fail(row, self.used["total"], str(total), accepted, "is no sum")
-        if "time" not in values:
-            return prompt, output, None
-        name, value = self.used["time"], values["time"]
-        time = self._time(value)
-        as_shown = f"{value} ns" if type(value) is int and self.has_nanoseconds else shown(value)
-        if time is None:
-            self._fail(row, name, as_shown, accepted_time(self.table.time_is_date))
-        if last_time is not None and time < last_time:
-            accepted = "a time that is not before the row ahead of it"
-            self._fail(row, name, as_shown, accepted, "goes back")
-        return prompt, output, time
-
-    def _whole(self, values: dict[str, Any], role: str, row: int, minimum: int) -> int:
-        value, name = values[role], self.used[role]
-        if isinstance(value, Decimal) and value == value.to_integral_value():
-            value = int(value)
-        where = f"{self.label}, row {row}: {listed([name])}"
+    def number(self, value: Any) -> int | None:
+        """Return a whole number of any type; None where it is none."""
         try:
-            return whole(value, where, minimum=minimum, accepted=accepted_whole(minimum))
-        except LedgerError as error:
-            # Not the reader's own name of a column: a reason is shown where the trace is not.
-            reason = "length" if self.format == "lengths" else name
-            what = "missing" if shown(value).startswith("missing") else "not accepted"
-            raise UnusableRowError(str(error), f"{reason} {what}") from None
+            number = int(value)
+        except (TypeError, ValueError, OverflowError):  # missing, NaN, infinite
+            return None
+        return number if number == value else None
 
-    def _time(self, value: Any) -> float | int | None:
+    def time(self, value: Any) -> float | int | None:
         """Return seconds, or nanoseconds where these are; None where it is no time."""
         if value is None:
             return None
@@ -268,14 +197,6 @@ class _ParquetReader:
             return time if time is not None and abs(time) <= INT64_MAX else None
         seconds = float(value)
         return seconds if np.isfinite(seconds) else None
-
-    def _fail(
-        self, row: int, field: str, value: str, accepted: str, wrong: str = "not accepted"
-    ) -> Never:
-        raise UnusableRowError(
-            f"{self.label}, row {row}: {field} is {value}; accepted: {accepted}",
-            f"{field} {'missing' if value.startswith('missing') else wrong}",
-        )
 
 
 def _values(column: Any) -> list[Any]:

@@ -1,8 +1,7 @@
 """A table's plain rows parsed at the speed of memory: compiled, and without Python's lock.
 
 Only what is plainly right is parsed: digits, dots and dates as the formats write them. At
-anything else the answer is None, and :mod:`kvledger.traces.text_tables` reads the block row
-by row.
+anything else the answer is None, and the block is read row by row.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from kvledger.traces.columns import Columns
+from kvledger.traces.text_tables import Columns
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
-#: What a column holds. The kernel looks at nothing in an ignored one but where it ends.
+#: What a column holds. The parser looks at nothing in an ignored one but where it ends.
 IGNORED, SECONDS, DATE, PROMPT, OUTPUT, TOTAL = range(6)
 
-_MOST_DIGITS = np.uint64(18)  # so that a sum of two numbers is within 64 bits
+_MOST_DIGITS = 18  # so that a sum of two numbers is within 64 bits
 _EXACT = 2**53  # up to here an integer is a float, and a quotient of two floats is rounded once
 _HARD_BYTES = 32
 _POWERS = 10.0 ** np.arange(19)
-_NANO = 10 ** np.arange(10)
+_TENS = 10 ** np.arange(10)
 _SPACE, _TAB, _CR, _LF, _QUOTE, _COMMA, _DOT = (ord(c) for c in ' \t\r\n",.')
 _DASH, _COLON, _PLUS, _T, _Z, _DIGIT_0 = (ord(c) for c in "-:+TZ0")
 # Less than zero wraps round in unsigned numbers: a digit is what is at most nine.
@@ -46,7 +45,7 @@ def parse_table(
     roles : int8 array, shape (columns,)
         What each column holds.
     zero_output_failed : bool
-        A request without output failed, and its prompt may be empty.
+        A request without output failed, and its prompt may be 0.
 
     Examples
     --------
@@ -94,51 +93,43 @@ def _parse(
     The data ends with a line feed, at which every loop over its bytes stops.
     """
     end = np.uint64(len(data))
-    at = np.uint64(0)  # unsigned: no test for an index from the end
+    at: Any = np.uint64(0)  # unsigned: no test for an index from the end
     columns = len(roles)
     rows = n_hard = 0
     while at < end:
-        if data[at] == _LF:
-            at += _ONE
-            continue
         if data[at] == _CR and data[at + _ONE] == _LF:
+            at += _ONE
+        if data[at] == _LF:
             at += _ONE
             continue
         prompt = output = 0
         total = -1
         for column in range(columns):
             role = roles[column]
-            start = at
-            if role >= PROMPT:  # a whole number
-                number: Any = 0
-                digit = data[at] - _ZERO
-                if digit > _NINE:
-                    start = at = _behind_blanks(data, at)
-                    digit = data[at] - _ZERO
-                while digit <= _NINE:
-                    number = number * 10 + np.int64(digit)
-                    at += _ONE
-                    digit = data[at] - _ZERO
-                if at == start or at - start > _MOST_DIGITS:
-                    return -1, 0
-                if data[at] == _DOT:
-                    at += _ONE
-                    while data[at] == _DIGIT_0:
-                        at += _ONE
-                if role == PROMPT:
-                    prompt = number
-                elif role == OUTPUT:
-                    output = number
-                else:
-                    total = number
-            elif role == IGNORED:
+            if role == IGNORED:
                 while data[at] != _COMMA and data[at] != _LF and data[at] != _CR:
                     if data[at] == _QUOTE:
                         return -1, 0
                     at += _ONE
             else:
-                start = at = _behind_blanks(data, at)
-                if role == DATE:
+                if data[at] <= _SPACE:
+                    at = _behind_blanks(data, at)
+                start = at
+                if role >= PROMPT:  # a whole number
+                    at, number, digits = _digits(data, at, 0)
+                    if digits > _MOST_DIGITS:
+                        return -1, 0
+                    if digits and data[at] == _DOT:
+                        at += _ONE
+                        while data[at] == _DIGIT_0:
+                            at += _ONE
+                    if role == PROMPT:
+                        prompt = number
+                    elif role == OUTPUT:
+                        output = number
+                    else:
+                        total = number
+                elif role == DATE:
                     at, dates[rows] = _date(data, at)
                 else:
                     at, seconds[rows], fits = _decimal(data, at)
@@ -182,32 +173,30 @@ def _behind_blanks(data: Bytes, at: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _decimal(data: Bytes, at: Any) -> tuple[Any, float, bool]:
-    """Read digits with or without a dot, and tell whether the value is exactly rounded.
-
-    Where there are none, the place behind them is the place before them.
-    """
+def _digits(data: Bytes, at: Any, number: Any) -> tuple[Any, Any, Any]:
+    """Append digits to a number, which wraps if they are too many; return how many they are."""
     start = at
-    number: Any = 0  # wraps where there are too many digits, which is told
     digit = data[at] - _ZERO
     while digit <= _NINE:
         number = number * 10 + np.int64(digit)
         at += _ONE
         digit = data[at] - _ZERO
-    digits, places = np.int64(at - start), np.int64(0)
+    return at, number, np.int64(at - start)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _decimal(data: Bytes, at: Any) -> tuple[Any, float, bool]:
+    """Read digits with or without a dot, and tell whether the value is exactly rounded.
+
+    Where there are none, the place behind them is the place before them.
+    """
+    start, places = at, 0
+    at, number, digits = _digits(data, at, 0)
     if data[at] == _DOT:
-        at += _ONE
-        behind_dot = at
-        digit = data[at] - _ZERO
-        while digit <= _NINE:
-            number = number * 10 + np.int64(digit)
-            at += _ONE
-            digit = data[at] - _ZERO
-        places = np.int64(at - behind_dot)
-        digits += places
-    if digits == 0:
+        at, number, places = _digits(data, at + _ONE, number)
+    if digits + places == 0:
         return start, 0.0, True
-    if digits > 18 or number > _EXACT:
+    if digits + places > _MOST_DIGITS or number > _EXACT:
         return at, 0.0, False
     return at, number / _POWERS[places], True
 
@@ -252,17 +241,10 @@ def _date(data: Bytes, at: Any) -> tuple[Any, int]:
     at += np.uint64(19)
     nanoseconds: Any = 0
     if data[at] == _DOT:
-        at += _ONE
-        start = at
-        digit = data[at] - _ZERO
-        while digit <= _NINE:
-            nanoseconds = nanoseconds * 10 + np.int64(digit)
-            at += _ONE
-            digit = data[at] - _ZERO
-        places = np.int64(at - start)
+        at, nanoseconds, places = _digits(data, at + _ONE, 0)
         if not 1 <= places <= 9:
             return bad
-        nanoseconds *= _NANO[9 - places]
+        nanoseconds *= _TENS[9 - places]
     east = 0  # minutes
     if data[at] == _Z:
         at += _ONE

@@ -12,16 +12,16 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import copyfileobj
-from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 import numpy as np
 
 from kvledger.core.errors import LedgerError
+from proofbook.plaintext import printable
 
 STDIN = "standard input"
-#: A longer line is only read where it is one JSON value, which is then read in pieces.
-LONGEST_LINE_BYTES = 64 << 20
+#: A line is held as a whole, and so is a JSON value of many lines; longer ones are refused.
+LONGEST_LINE_BYTES = 512 << 20
 _BLOCK_BYTES = 1 << 20
 _SHOW_PROGRESS_FROM = 8 << 20
 # An .xz file names the memory that its reader needs; xz -9 asks for 65 MiB.
@@ -30,28 +30,16 @@ _ACCEPTED = "accepted: a trace file, plain or .gz"
 
 
 class Block(NamedTuple):
-    """Whole lines of a source, and the number of the first of them.
-
-    Where `is_whole` is False the data is a piece of one line that is too long for a block.
-    """
+    """Whole lines of a source, and the number of the first of them."""
 
     first_line: int
     data: bytes
-    is_whole: bool = True
 
 
 class Source:
     """A file, or standard input (``"-"``), open for reading; a context manager.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-
-    Raises
-    ------
-    LedgerError
-        If it cannot be read.
+    What cannot be read is a LedgerError.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -76,12 +64,7 @@ class Source:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
         if self._copy is not None:
@@ -94,13 +77,9 @@ class Source:
         if sys.stderr.isatty() and (self._size is None or self._size >= _SHOW_PROGRESS_FROM):
             from tqdm import tqdm  # here: it takes longer to import than a small trace to read
 
+            what = f"reading {printable(self.name)}"
             self._bar = tqdm(
-                total=total,
-                unit=unit,
-                unit_scale=True,
-                desc=f"reading {printable(self.name)}",
-                delay=1.0,
-                leave=False,
+                total=total, unit=unit, unit_scale=True, desc=what, delay=1.0, leave=False
             )
         return self._bar
 
@@ -118,34 +97,23 @@ class Source:
 
     def blocks(self) -> Iterator[Block]:
         """Yield blocks of whole lines, without a byte-order mark."""
-        line = 1
+        line, held = 1, 0
         rest: list[bytes] = []
-        held = 0
-        is_first, in_a_long_line = True, False
+        is_first = True
         for chunk in self._chunks():
             cut = chunk.rfind(b"\n") + 1
             if chunk and not cut:
                 rest.append(chunk)
                 held += len(chunk)
-                if held <= LONGEST_LINE_BYTES and not in_a_long_line:
-                    continue
-                data, left = _whole_characters(b"".join(rest))
-                in_a_long_line = True
-            else:
-                data, left = b"".join((*rest, memoryview(chunk)[:cut])), chunk[cut:]
-            rest, held = [left], len(left)
+                if held > LONGEST_LINE_BYTES:
+                    raise too_long(self.label, line)
+                continue
+            data = b"".join((*rest, memoryview(chunk)[:cut]))
+            rest, held = [chunk[cut:]], len(chunk) - cut
             if is_first:
                 data = self._without_byte_order_mark(data)
                 is_first = False
             self._check_utf8(data, line)
-            if in_a_long_line and data:
-                end = data.find(b"\n") + 1
-                yield Block(line, data[:end] or data, is_whole=False)
-                if not end:
-                    continue
-                in_a_long_line = False
-                line += 1
-                data = data[end:]
             if data:
                 yield Block(line, data)
                 line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
@@ -207,17 +175,6 @@ class Source:
         return LedgerError(f"{self.label}: cannot be read ({error.strerror or error})")
 
 
-def printable(text: str) -> str:
-    r"""Return a name as it is, or escaped where a terminal would take it for a command.
-
-    Examples
-    --------
-    >>> print(printable('a "name"'), printable("red: \x1b[31m"))
-    a "name" 'red: \x1b[31m'
-    """
-    return text if text.isprintable() else repr(text)
-
-
 def _opened(path: Path) -> BinaryIO:
     label = printable(str(path))
     try:
@@ -250,14 +207,11 @@ def _bytes_left(raw: BinaryIO) -> int | None:
     return size
 
 
-def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
-    """Cut ahead of a last character that may have more bytes to come."""
-    for back in range(1, min(4, len(data)) + 1):
-        if data[-back] < 0x80:
-            break
-        if data[-back] >= 0xC0:
-            return data[:-back], data[-back:]
-    return data, b""
+def too_long(label: str, line: int) -> LedgerError:
+    """Return the error of a line, or of a JSON value, that is not read into memory."""
+    return LedgerError(
+        f"{label}, line {line}: longer than {LONGEST_LINE_BYTES >> 20} MiB; accepted: shorter lines"
+    )
 
 
 class _Prepended(io.RawIOBase):
@@ -277,20 +231,14 @@ class _Prepended(io.RawIOBase):
         return len(data)
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
 class _Decompressed(io.RawIOBase):
-    """One compressed stream after another, never more of them in memory than was asked for."""
+    """One bzip2 or xz stream after another, in no more memory than was asked for.
 
-    def __init__(self, raw: BinaryIO, new: Callable[[], _Decompressor]) -> None:
+    Unlike the standard library's own files it refuses what follows the last stream, and an xz
+    stream that asks for too much memory.
+    """
+
+    def __init__(self, raw: BinaryIO, new: Callable[[], Any]) -> None:
         self._raw = raw
         self._new = new
         self._now = new()
@@ -334,23 +282,17 @@ def _zstd(raw: BinaryIO) -> Any:
     return pa.CompressedInputStream(pa.PythonFile(unowned, mode="r"), "zstd")
 
 
-def _xz() -> _Decompressor:
-    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)
-
-
 _WRAPPINGS = (
     _Wrapping("gzip", ".gz", b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
     _Wrapping("bzip2", ".bz2", b"BZh", lambda raw: _Decompressed(raw, bz2.BZ2Decompressor)),
-    _Wrapping("xz", ".xz", b"\xfd7zXZ\0", lambda raw: _Decompressed(raw, _xz)),
+    _Wrapping(
+        "xz",
+        ".xz",
+        b"\xfd7zXZ\0",
+        lambda raw: _Decompressed(raw, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)),
+    ),
     _Wrapping("zstd", ".zst", b"\x28\xb5\x2f\xfd", _zstd),
 )
 
 #: Endings that a trace's name does without.
 SUFFIXES = (*(w.suffix for w in _WRAPPINGS), ".csv", ".jsonl", ".json", ".txt", ".parquet")
-
-
-def chain_blocks(first: Block, blocks: Iterator[Block]) -> Iterator[Block]:
-    """Put back the block that was looked at, if anything is left of it."""
-    if first.data:
-        yield first
-    yield from blocks

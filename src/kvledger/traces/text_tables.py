@@ -1,193 +1,232 @@
-"""Traces that are tables (CSV) or plain lists of lengths."""
+"""Traces in tables: which columns they have, how a row is checked, and those that are CSV.
+
+A plain list of lengths is a table of one column, with or without a header.
+"""
 
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain, islice
-from pathlib import Path
-from typing import Any, Never
+from typing import Any, NamedTuple, Never
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kvledger.core.errors import LedgerError
+from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import INT64_MAX
-from kvledger.traces.columns import (
-    KNOWN_COLUMNS,
-    NUMBER,
-    TABLES,
-    Columns,
-    Selection,
-    Table,
-    accepted_time,
-    date_nanoseconds,
-    seconds_of,
-    table_format,
-    table_of,
-)
 from kvledger.traces.forms import (
+    TRACE_FORMATS,
     Reading,
     Rows,
     RowStream,
+    Tally,
     UnusableRowError,
+    accepted_whole,
     format_list,
-    line_too_long,
-    listed,
     mixed,
-    shown,
+    name_list,
+    nanosecond_rounded,
 )
-from kvledger.traces.streams import LONGEST_LINE_BYTES, Block, Source, chain_blocks
+from kvledger.traces.streams import LONGEST_LINE_BYTES, Block, Source
 
-__all__ = ["TABLES", "read_table"]
 
+class Table(NamedTuple):
+    """Columns of one format. Every required column is named here and nowhere else."""
+
+    prompt: str
+    output: str | None
+    time: str | None = None
+    time_is_date: bool = False
+    time_required: bool = True
+    total: str | None = None
+    zero_output_failed: bool = False
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Columns that a file must have."""
+        time = self.time if self.time_required else None
+        return tuple(c for c in (time, self.prompt, self.output) if c is not None)
+
+    def used(self, columns: list[str]) -> dict[str, int]:
+        """Return which column holds the prompt, the output, the time and the total."""
+        names = {
+            "prompt": self.prompt, "output": self.output, "time": self.time, "total": self.total,
+        }  # fmt: skip
+        return {role: columns.index(name) for role, name in names.items() if name in columns}
+
+
+TABLES: dict[str, Table] = {
+    "azure": Table("ContextTokens", "GeneratedTokens", "TIMESTAMP", time_is_date=True),
+    "burstgpt": Table("Request tokens", "Response tokens", "Timestamp", zero_output_failed=True),
+    "prefill_decode": Table(
+        "num_prefill_tokens",
+        "num_decode_tokens",
+        "arrived_at",
+        time_required=False,
+        total="num_total_tokens",
+    ),
+    "tokens": Table("prompt_tokens", "output_tokens", "arrival_s", time_required=False),
+}
+_KNOWN_COLUMNS = frozenset(column for table in TABLES.values() for column in table.required)
+
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*", re.ASCII)
+_DATE = re.compile(
+    r"\s*(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?\s*", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEPARATORS = re.compile(r"[\s,]+")
 _MISSING = re.compile(rb"(?:^|[,\n])[ \t\r]*,")
-
-# Up to this many blocks are read without the compiled kernel, which takes longer to import.
-_FEW_BLOCKS = 8
 _TO_LINES = bytes.maketrans(b", \t", b"\n\n\n")
+# A first line such as 1O24 or nan is a length gone wrong, not the name of a column.
+_A_NAME = re.compile(r"[^\W\d_]")
+_NO_NAMES = frozenset({"nan", "na", "n/a", "none", "null", "inf", "infinity", "true", "false"})
+# Up to this many blocks are read row by row: importing the compiled parser takes longer.
+_FEW_BLOCKS = 2
 
 
-class _TableReader:
-    """Reads one CSV file, block by block.
+def table_of(where: str, format: str, columns: list[str], *, has_header: bool = True) -> Table:
+    """Return the columns of a format, all of which are there."""
+    if format == "lengths":
+        if len(columns) != 1:
+            raise LedgerError(
+                f"{where}: {len(columns)} columns; accepted as lengths: {TRACE_FORMATS['lengths']}"
+            )
+        return Table(columns[0], None)
+    table = TABLES[format]
+    missing = [column for column in table.required if column not in columns]
+    if missing:
+        found = name_list(columns) if has_header else "no header"
+        raise LedgerError(
+            f"{where}: column {missing[0]!r} is missing "
+            f"(found: {found}); accepted as {format}: {TRACE_FORMATS[format]}"
+        )
+    for i in table.used(columns).values():
+        if columns.count(columns[i]) > 1:
+            raise LedgerError(f"{where}: column {columns[i]!r} is there twice; accepted: once")
+    return table
 
-    A block goes through a fast parser. One that is not plainly right is read again row by row,
-    which is slow and says exactly what is wrong.
+
+def table_format(where: str, columns: list[str]) -> str:
+    """Find the format that has these columns."""
+    found = {
+        name: sum(column in columns for column in table.required) for name, table in TABLES.items()
+    }
+    best = max(found, key=lambda name: found[name])
+    if found[best] > 0:
+        return best  # a missing column is reported against the format that is nearest
+    if len(columns) == 1 and _A_NAME.match(columns[0]) and columns[0].lower() not in _NO_NAMES:
+        return "lengths"
+    raise LedgerError(
+        f"{where}: no known trace has the columns {name_list(columns)}; accepted:\n{format_list()}"
+    )
+
+
+def accepted_time(is_date: bool) -> str:
+    """Say which times are accepted."""
+    if is_date:
+        return "a date such as 2023-11-16 18:17:03.9799600"
+    return "seconds, a finite number"
+
+
+def date_nanoseconds(text: str) -> int | None:
+    """Return nanoseconds since 1970 of an ISO date, exactly; None where it is no date."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        return None
+    day, clock, fraction, zone = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}{zone or '+00:00'}")
+    except ValueError:
+        return None
+    seconds = (moment - _EPOCH) // timedelta(seconds=1)
+    nanoseconds = seconds * 10**9 + int((fraction or "").ljust(9, "0"))
+    return nanoseconds if abs(nanoseconds) <= INT64_MAX else None
+
+
+# --------------------------------------------------------------------------- rows of any table
+
+
+class Columns(NamedTuple):
+    """Some rows as they were read: times in seconds, or in nanoseconds where they are dates."""
+
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    time: NDArray[Any] | None
+
+    def goes_back(self, last_time: float | int | None) -> bool:
+        """Tell whether a time is before the one ahead of it, of these rows or the last one."""
+        if self.time is None or not len(self.time):
+            return False
+        if last_time is not None and bool(self.time[0] < last_time):
+            return True
+        return bool((self.time[1:] < self.time[:-1]).any())
+
+
+class TableReader:
+    """Checks the rows of one table, and makes requests of them.
+
+    Most rows come as columns from a fast parser. Where these are not plainly right they come one
+    by one, which is slow and says exactly what is wrong.
     """
 
+    unit = "row"
+
     def __init__(
-        self,
-        label: str | Path,
-        table: Table,
-        columns: list[str],
-        has_header: bool,
-        *,
-        format: str = "a table",
-        count: bool = False,
-        several: bool = False,
+        self, label: str, table: Table, columns: list[str], format: str, *, count: bool
     ) -> None:
         self.label = label
         self.table = table
         self.columns = columns
-        self.has_header = has_header
         self.format = format
         self.count = count
-        self.several = several
         self.used = table.used(columns)
-        self.selection = Selection(table)
-        self.tally = self.selection.tally
-        self.last_time: float | int | None = None
+        self.has_nanoseconds = table.time_is_date
+        self.tally = Tally()
+        self._first_time: float | int | None = None
+        self._last_time: float | int | None = None
 
-    def read(self, blocks: Iterator[Block]) -> RowStream:
-        """Yield the requests of every block, in order."""
-        head = list(islice(blocks, _FEW_BLOCKS + 1))
-        parsed: Iterable[tuple[Block, Columns | None]]
-        if len(head) <= _FEW_BLOCKS:
-            parsed = ((block, self._columns(block)) for block in head)
-        else:
-            parsed = _in_order(self._fast_parser(), chain(head, blocks))
-        for block, rows in parsed:
-            yield self._requests(block, rows)
+    def requests(self, parsed: Columns | None, slowly: Callable[[], Columns]) -> Rows:
+        """Return the requests that did not fail, with times from the first row."""
+        if parsed is None or parsed.goes_back(self._last_time):
+            parsed = slowly()
+        prompt, output, time = parsed
+        if time is not None and len(time):
+            self._last_time = time[-1].item()
+        if self.table.zero_output_failed:
+            kept = output > 0
+            self.tally.fail(f"{self.table.output} is 0", int((~kept).sum()))
+            prompt, output = prompt[kept], output[kept]
+            time = None if time is None else time[kept]
+        if time is None:
+            return Rows(prompt, output)
+        if self._first_time is None and len(time):
+            self._first_time = time[0].item()
+        since = time - (self._first_time or 0)
+        # Of nanoseconds the difference is exact.
+        return Rows(
+            prompt, output, since / 1e9 if self.has_nanoseconds else nanosecond_rounded(since)
+        )
 
-    def _requests(self, block: Block, parsed: Columns | None) -> Rows:
-        if parsed is None or parsed.goes_back(self.last_time):
-            if not block.is_whole:
-                raise line_too_long(str(self.label), block.first_line)
-            parsed = self._row_by_row(block)
-        if parsed.time is not None and len(parsed.time):
-            self.last_time = parsed.time[-1].item()
-        return self.selection.rows(parsed)
-
-    # ----------------------------------------------------------------------- fast
-
-    def _fast_parser(self) -> Callable[[Block], Columns | None]:
-        from kvledger.traces import plain_rows as kernel
-
-        role_of = {
-            "prompt": kernel.PROMPT,
-            "output": kernel.OUTPUT,
-            "total": kernel.TOTAL,
-            "time": kernel.DATE if self.table.time_is_date else kernel.SECONDS,
-        }
-        roles = np.full(len(self.columns), kernel.IGNORED, np.int8)
-        for role, column in self.used.items():
-            roles[column] = role_of[role]
-        failing = self.table.zero_output_failed
-
-        def parse(block: Block) -> Columns | None:
-            if not block.is_whole:
-                return None
-            data = block.data
-            if self.several:
-                if _MISSING.search(data):
-                    return None
-                data = data.translate(_TO_LINES)
-            return kernel.parse_table(data, roles, zero_output_failed=failing)
-
-        return parse
-
-    def _fast(self, block: Block) -> Columns | None:
-        """Return the rows, or None when anything at all is unusual."""
-        rows = self._fast_parser()(block)
-        return None if rows is None or rows.goes_back(self.last_time) else rows
-
-    def _columns(self, block: Block) -> Columns | None:
-        """Do the same without compiled code: column by column, for a file that is small."""
-        if not block.is_whole or b'"' in block.data or self.several:
-            return None
-        text = block.data.decode("utf-8").replace("\r\n", "\n")
-        if "\r" in text:
-            return None
-        lines = text.split("\n")
-        fields = [line.split(",") for line in lines if line]
-        if not fields or any(len(row) != len(self.columns) for row in fields):
-            return None
-        columns = {role: [row[i] for row in fields] for role, i in self.used.items()}
-        numbers = {}
-        for role in ("prompt", "output", "total"):
-            if role not in columns:
-                continue
-            if not all(t.isascii() and t.isdecimal() and len(t) <= 18 for t in columns[role]):
-                return None
-            numbers[role] = np.array(list(map(int, columns[role])), np.int64)
-        prompt = numbers["prompt"]
-        output = numbers["output"] if "output" in numbers else np.zeros_like(prompt)
-        kept = output > 0 if self.table.zero_output_failed else np.ones(len(output), bool)
-        if bool((prompt[kept] < 1).any()):
-            return None
-        if "total" in numbers and bool((numbers["total"] != prompt + output).any()):
-            return None
-        if "time" not in columns:
-            return Columns(prompt, output, None)
-        read = date_nanoseconds if self.table.time_is_date else seconds_of
-        times = [read(text) for text in columns["time"]]
-        if any(time is None for time in times):
-            return None
-        time = np.array(times, np.int64 if self.table.time_is_date else np.float64)
-        return Columns(prompt, output, time)
-
-    # ----------------------------------------------------------------------- row by row
-
-    def _row_by_row(self, block: Block) -> Columns:
+    def one_by_one(self, rows: Iterable[tuple[int, Any]]) -> Columns:
+        """Read numbered rows; the first that is not accepted is an error, or all are counted."""
         prompts: list[int] = []
         outputs: list[int] = []
         times: list[float | int] = []
-        last_time = self.last_time
-        for line, text in enumerate(block.data.decode("utf-8").split("\n"), block.first_line):
-            if not text.strip():
-                continue
-            if self.several:
-                self._several(text, line, prompts)
-                continue
+        last_time = self._last_time
+        for at, row in rows:
             try:
-                prompt, output, time = self._row(text, line, last_time)
+                prompt, output, time = self._row(self.values(row, at), at, last_time)
             except UnusableRowError as problem:
-                self._fail_if_mixed(text, line)
+                self.check_not_mixed(row, at)
                 if not self.count:
                     raise
                 self.tally.unusable(problem.reason)
@@ -197,118 +236,197 @@ class _TableReader:
                 times.append(time)
             prompts.append(prompt)
             outputs.append(output)
-        if self.several:
-            outputs = [0] * len(prompts)
-        time_dtype: type[Any] = np.int64 if self.table.time_is_date else np.float64
         return Columns(
             np.array(prompts, np.int64),
             np.array(outputs, np.int64),
-            np.array(times, time_dtype) if "time" in self.used else None,
+            np.array(times, np.int64 if self.has_nanoseconds else np.float64)
+            if "time" in self.used
+            else None,
         )
 
-    def _several(self, text: str, line: int, prompts: list[int]) -> None:
-        """Read all lengths of a line."""
-        numbers = [number for number in _SEPARATORS.split(text) if number]
-        if _MISSING.search(text.encode()):
-            numbers.append("")  # 5,,9
-        for number in numbers:
-            try:
-                prompts.append(self._whole([number], "prompt", line, 1))
-            except UnusableRowError as problem:
-                self._fail_if_mixed(text, line)
-                if not self.count:
-                    raise
-                self.tally.unusable(problem.reason)
+    def values(self, row: Any, at: int) -> dict[str, Any]:
+        """Return what a row holds, by role."""
+        raise NotImplementedError
+
+    def number(self, value: Any) -> int | None:
+        """Return a whole number; None where it is none."""
+        raise NotImplementedError
+
+    def time(self, value: Any) -> float | int | None:
+        """Return seconds, or nanoseconds where these are; None where it is no time."""
+        raise NotImplementedError
+
+    def check_not_mixed(self, row: Any, at: int) -> None:
+        """Raise if a row is none of this format's, rather than one gone wrong."""
 
     def _row(
-        self, text: str, line: int, last_time: float | int | None
+        self, values: dict[str, Any], at: int, last_time: float | int | None
     ) -> tuple[int, int, float | int | None]:
-        fields = self._fields(text, line)
-        output = self._whole(fields, "output", line, 0) if "output" in self.used else 0
+        output = self._whole(values, "output", at, 0) if "output" in values else 0
         failed = self.table.zero_output_failed and output == 0
-        prompt = self._whole(fields, "prompt", line, 0 if failed else 1)
+        prompt = self._whole(values, "prompt", at, 0 if failed else 1)
         if prompt + output > INT64_MAX:
             accepted = f"at most {INT64_MAX} (64 bits)"
-            self._fail(line, "the total", f"{prompt} + {output}", accepted, "beyond 64 bits")
-        if "total" in self.used:
-            total = self._whole(fields, "total", line, 1)
+            self._fail(at, "the total", f"{prompt} + {output}", accepted, "beyond 64 bits")
+        if "total" in values:
+            total = self._whole(values, "total", at, 1)
             if total != prompt + output:
                 accepted = f"the sum of prompt and output, {prompt} + {output}"
-                self._fail(line, self._name("total"), str(total), accepted, "is no sum")
-        if "time" not in self.used:
+                self._fail(at, self._name("total"), shown(values["total"]), accepted, "is no sum")
+        if "time" not in values:
             return prompt, output, None
-        time = self._time(fields, line)
+        value = values["time"]
+        time = self.time(value)
+        text = shown(value)
+        if type(value) is int and self.has_nanoseconds:
+            text += " ns"
+        if time is None:
+            self._fail(at, self._name("time"), text, accepted_time(self.table.time_is_date))
         if last_time is not None and time < last_time:
-            self._fail(
-                line,
-                self._name("time"),
-                fields[self.used["time"]].strip(),
-                "a time that is not before the line ahead of it",
-                "goes back",
-            )
+            accepted = f"a time that is not before the {self.unit} ahead of it"
+            self._fail(at, self._name("time"), text, accepted, "goes back")
         return prompt, output, time
 
-    def _fields(self, text: str, line: int) -> list[str]:
+    def _name(self, role: str) -> str:
+        return name_list([self.columns[self.used[role]]])
+
+    def _whole(self, values: dict[str, Any], role: str, at: int, minimum: int) -> int:
+        number = self.number(values[role])
+        if number is None or not minimum <= number <= INT64_MAX:
+            self._fail(at, self._name(role), shown(values[role]), accepted_whole(minimum))
+        return number
+
+    def _fail(
+        self, at: int, field: str, text: str, accepted: str, wrong: str = "not accepted"
+    ) -> Never:
+        text = "missing" if text == "''" else text
+        # Not the reader's own name of a column: a reason is shown where the trace is not.
+        reason = "length" if self.format == "lengths" else field
+        raise UnusableRowError(
+            f"{self.label}, {self.unit} {at}: {field} is {text}; accepted: {accepted}",
+            f"{reason} {'missing' if text.startswith('missing') else wrong}",
+        )
+
+
+# --------------------------------------------------------------------------- CSV
+
+
+class TextReader(TableReader):
+    """Reads one CSV file, block by block."""
+
+    unit = "line"
+
+    def __init__(
+        self,
+        label: str,
+        table: Table,
+        columns: list[str],
+        format: str,
+        *,
+        has_header: bool = True,
+        several: bool = False,
+        count: bool = False,
+    ) -> None:
+        super().__init__(label, table, columns, format, count=count)
+        self.has_header = has_header
+        self.several = several  # numbers on a line
+
+    def read(self, blocks: Iterator[Block]) -> RowStream:
+        """Yield the requests of every block, in order."""
+        head = list(islice(blocks, _FEW_BLOCKS + 1))
+        parsed: Iterable[tuple[Block, Columns | None]] = ((block, None) for block in head)
+        if len(head) > _FEW_BLOCKS:
+            parsed = _in_order(self.parser(), chain(head, blocks))
+        for block, columns in parsed:
+            yield self.requests(columns, partial(self.slowly, block))
+
+    def parser(self) -> Callable[[Block], Columns | None]:
+        """Return what parses a block at once; it returns None where anything is unusual."""
+        from kvledger.traces import plain_rows
+
+        role_of = {
+            "prompt": plain_rows.PROMPT,
+            "output": plain_rows.OUTPUT,
+            "total": plain_rows.TOTAL,
+            "time": plain_rows.DATE if self.table.time_is_date else plain_rows.SECONDS,
+        }
+        roles = np.full(len(self.columns), plain_rows.IGNORED, np.int8)
+        for role, column in self.used.items():
+            roles[column] = role_of[role]
+
+        def parse(block: Block) -> Columns | None:
+            data = block.data
+            if self.several:
+                if _MISSING.search(data):
+                    return None
+                data = data.translate(_TO_LINES)
+            failing = self.table.zero_output_failed
+            return plain_rows.parse_table(data, roles, zero_output_failed=failing)
+
+        return parse
+
+    def slowly(self, block: Block) -> Columns:
+        """Read a block row by row."""
+        lines = enumerate(block.data.decode("utf-8").split("\n"), block.first_line)
+        rows = ((line, text) for line, text in lines if text.strip())
+        if self.several:
+            rows = ((line, number) for line, text in rows for number in _numbers(text))
+        return self.one_by_one(rows)
+
+    def values(self, row: str, at: int) -> dict[str, Any]:
+        """Cut a line into fields, without the blanks around them."""
+        if self.several:
+            return {"prompt": row}
         most = csv.field_size_limit(LONGEST_LINE_BYTES)  # a column of texts may be wide
         try:
-            fields = next(csv.reader([text.rstrip("\r")], strict=True))
+            fields = next(csv.reader([row.rstrip("\r")], strict=True))
         except csv.Error as error:
             raise UnusableRowError(
-                f"{self.label}, line {line}: not CSV ({error}); accepted: CSV", "not CSV"
+                f"{self.label}, line {at}: not CSV ({error}); accepted: CSV", "not CSV"
             ) from None
         finally:
             csv.field_size_limit(most)
         n = len(self.columns)
         if len(fields) != n:
-            columns = listed(self.columns, ",") if self.has_header else "one length"
+            columns = name_list(self.columns, ",") if self.has_header else "one length"
             cut = " (is the line cut?)" if len(fields) < n else ""
             raise UnusableRowError(
-                f"{self.label}, line {line}: {len(fields)} fields in {shown(text.rstrip())}{cut}; "
+                f"{self.label}, line {at}: {len(fields)} fields in {shown(row.rstrip())}{cut}; "
                 f"accepted: {n} ({columns})",
                 f"not {n} fields",
             )
-        return fields
+        return {role: fields[column].strip() for role, column in self.used.items()}
 
-    def _name(self, role: str) -> str:
-        return listed([self.columns[self.used[role]]])
-
-    def _whole(self, fields: list[str], role: str, line: int, minimum: int) -> int:
-        text = fields[self.used[role]].strip()
+    def number(self, value: str) -> int | None:
+        """Return a whole number, written with or without a dot; None where it is none."""
         # Python refuses to read thousands of digits; nothing that long is accepted anyway.
-        digits = text.split(".")[0] if _WHOLE.fullmatch(text) and len(text) < 100 else None
-        if digits is None or not minimum <= int(digits) <= INT64_MAX:
-            self._fail(
-                line, self._name(role), text, f"a whole number from {minimum} to {INT64_MAX}"
-            )
-        return int(digits)
+        if _WHOLE.fullmatch(value) is None or len(value) >= 100:
+            return None
+        return int(value.split(".")[0])
 
-    def _time(self, fields: list[str], line: int) -> float | int:
-        text = fields[self.used["time"]].strip()
-        is_date = self.table.time_is_date
-        time = date_nanoseconds(text) if is_date else seconds_of(text)
-        if time is None:
-            self._fail(line, self._name("time"), text, accepted_time(is_date))
-        return time
+    def time(self, value: str) -> float | int | None:
+        """Return seconds, or the nanoseconds of a date; None where it is neither."""
+        if self.table.time_is_date:
+            return date_nanoseconds(value)
+        if _NUMBER.fullmatch(value) is None:  # float() would also take 1_0 and nan
+            return None
+        seconds = float(value)
+        return seconds if math.isfinite(seconds) else None
 
-    def _fail(
-        self, line: int, field: str, value: str, accepted: str, wrong: str = "not accepted"
-    ) -> Never:
-        what = f"is {shown(value)}" if value else "is missing"
-        # Not the reader's own name of a column: a reason is shown where the trace is not.
-        reason = "length" if self.format == "lengths" else field
-        raise UnusableRowError(
-            f"{self.label}, line {line}: {field} {what}; accepted: {accepted}",
-            f"{reason} {wrong if value else 'missing'}",
-        )
-
-    def _fail_if_mixed(self, text: str, line: int) -> None:
-        """Raise if the line is none of this format's, rather than one of its rows gone wrong."""
-        if text.lstrip()[:1] in ("{", "["):
-            mixed(str(self.label), line, "JSON", self.format)
-        names = {field.strip().strip('"') for field in text.split(",")}
+    def check_not_mixed(self, row: str, at: int) -> None:
+        """Raise if a line is JSON or a header, rather than a row gone wrong."""
+        if row.lstrip()[:1] in ("{", "["):
+            mixed(self.label, at, "JSON", self.format)
+        names = {field.strip().strip('"') for field in row.split(",")}
         own = set(self.columns) if self.has_header else set()
-        if names & (KNOWN_COLUMNS | own) and not any(map(_WHOLE.fullmatch, names)):
-            mixed(str(self.label), line, "another header", self.format)
+        if names & (_KNOWN_COLUMNS | own) and not any(map(_WHOLE.fullmatch, names)):
+            mixed(self.label, at, "another header", self.format)
+
+
+def _numbers(text: str) -> list[str]:
+    """Return all numbers of a line, and an empty one where one is missing, as in 5,,9."""
+    numbers = [number for number in _SEPARATORS.split(text) if number]
+    return [*numbers, ""] if _MISSING.search(text.encode()) else numbers
 
 
 def _in_order(
@@ -333,27 +451,26 @@ def _in_order(
 
 
 def read_table(
-    source: Source, blocks: Iterator[Block], first: Block, format: str | None, *, count: bool
+    source: Source, first: Block, blocks: Iterator[Block], format: str | None, *, count: bool
 ) -> Reading:
     """Read a CSV file or a list of lengths, from its first block on."""
     label = source.label
-    if not first.is_whole:
-        raise line_too_long(label, first.first_line)
     is_named = format is not None
     header_line, columns, first = _header(label, first)
+    has_header = header_line is not None
     where = f"{label}, line {header_line or 1}"
     if format is None:
-        format = "lengths" if header_line is None else table_format(where, columns)
-    table = table_of(where, format, columns, has_header=header_line is not None)
+        format = table_format(where, columns) if has_header else "lengths"
+    table = table_of(where, format, columns, has_header=has_header)
     # A list of lengths may stand on one line where it cannot be a table without a header.
-    several = header_line is None and (is_named or source.is_stdin)
-    blocks = chain_blocks(first, blocks)
+    several = not has_header and (is_named or source.is_stdin)
+    blocks = chain([first], blocks)
     if several and not is_named:
         head = list(islice(blocks, 2))  # a last line without its end is a block of its own
         _check_no_table(label, head)
         blocks = chain(head, blocks)
-    reader = _TableReader(
-        label, table, columns, header_line is not None, format=format, count=count, several=several
+    reader = TextReader(
+        label, table, columns, format, has_header=has_header, several=several, count=count
     )
     nothing = "a header and no requests; accepted: at least one line after the header"
     return Reading(reader.read(blocks), reader.tally, nothing=nothing)
@@ -364,7 +481,7 @@ def _header(label: str, first: Block) -> tuple[int | None, list[str], Block]:
 
     A file whose first line is a number has no header: it is a list of lengths.
     """
-    data, line = first.data, first.first_line
+    line, data = first
     while True:
         end = data.find(b"\n") + 1 or len(data)
         text = data[:end].decode("utf-8").strip()
@@ -373,7 +490,7 @@ def _header(label: str, first: Block) -> tuple[int | None, list[str], Block]:
         data, line = data[end:], line + 1
         if not data:  # blank in Unicode, though not in ASCII
             raise LedgerError(f"{label}: the file is empty; accepted:\n{format_list()}")
-    if NUMBER.fullmatch(_SEPARATORS.split(text)[0]):
+    if _NUMBER.fullmatch(_SEPARATORS.split(text)[0]):
         return None, ["length"], Block(line, data)
     try:
         columns = [column.strip() for column in next(csv.reader([text], strict=True))]

@@ -2,39 +2,38 @@
 
 :func:`load_trace` reads the public formats as they are published. A file that cannot be read
 exactly is an error that names the line, the field, the value and what is accepted: a trace that
-loads was read whole. :func:`load_lengths` and :func:`load_blocks` read the tables in ``data/``
-that :mod:`kvledger.traces.derivation` makes of seven public traces.
+loads was read whole. :func:`load_lengths` reads the tables in ``data/`` as well that
+:mod:`kvledger.traces.derivation` makes of seven public traces.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
-from kvledger.core.lengths import INT64_MAX, LengthTable, as_length_array, whole
-from kvledger.traces.detection import read
-from kvledger.traces.forms import ALIASES, TRACE_FORMATS, Skipped, format_list, listed
-from kvledger.traces.gathering import Gathered, count_lengths, gather
-from kvledger.traces.streams import SUFFIXES, Source, printable
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = [
-    "TRACE_FORMATS",
-    "TRACE_NAMES",
-    "LengthMarginals",
-    "Trace",
-    "load_lengths",
-    "load_trace",
-]
+from kvledger.core.lengths import INT64_MAX, LengthCounter, LengthTable, as_length_array, whole
+from kvledger.traces.forms import (
+    ALIASES,
+    TRACE_FORMATS,
+    Reading,
+    Skipped,
+    format_list,
+    name_list,
+    nanosecond_rounded,
+)
+from kvledger.traces.json_lines import read_json
+from kvledger.traces.streams import SUFFIXES, Source
+from kvledger.traces.text_tables import TABLES, read_table
+from proofbook.plaintext import printable
 
 #: The traces whose length tables are in ``data/traces``.
 TRACE_NAMES: tuple[str, ...] = (
@@ -145,40 +144,7 @@ class Trace:
             if skipped is None and failed_requests:
                 skipped = {"failed": failed_requests}
             skipped = Skipped(skipped or {}, failed_requests)
-        self._keep(prompts, outputs, arrivals, pages, page_ids_size, name, skipped)
-
-    @classmethod
-    def _of(cls, gathered: Gathered, name: str) -> Self:
-        """Make a trace of arrays that no one else has, without another copy of them."""
-        trace = cls.__new__(cls)
-        trace._keep(*gathered[:-1], name, gathered.skipped)
-        return trace
-
-    def _keep(
-        self,
-        prompts: NDArray[np.int64],
-        outputs: NDArray[np.int64],
-        arrivals: NDArray[np.float64] | None,
-        pages: tuple[tuple[int, ...], ...] | None,
-        page_ids_size: int | None,
-        name: str | None,
-        skipped: Skipped,
-    ) -> None:
-        if int(prompts.max()) + int(outputs.max()) > INT64_MAX:
-            _check_totals(prompts, outputs)
-        for array in (prompts, outputs, arrivals):
-            if array is not None:
-                array.setflags(write=False)
-        for field_name, value in (
-            ("prompt_tokens", prompts),
-            ("output_tokens", outputs),
-            ("arrival_s", arrivals),
-            ("page_ids", pages),
-            ("page_ids_size", page_ids_size),
-            ("name", name),
-            ("skipped", skipped),
-        ):
-            object.__setattr__(self, field_name, value)
+        _keep(self, prompts, outputs, arrivals, pages, page_ids_size, name, skipped)
 
     @property
     def failed_requests(self) -> int:
@@ -216,19 +182,27 @@ class Trace:
         return f"Trace({', '.join(parts)})"
 
 
+def _keep(trace: Trace, *values: Any) -> None:
+    """Fill a trace with checked values, in the order of its fields, without copying them."""
+    prompts, outputs, arrivals, *_ = values
+    if int(prompts.max()) + int(outputs.max()) > INT64_MAX:
+        too_long = np.flatnonzero(prompts > INT64_MAX - outputs)
+        if len(too_long):
+            i = int(too_long[0])
+            raise LedgerError(
+                f"prompt_tokens[{i}] + output_tokens[{i}] = {prompts[i]} + {outputs[i]} "
+                f"is beyond 64 bits; accepted: a total of at most {INT64_MAX} tokens"
+            )
+    for each in (prompts, outputs, arrivals):
+        if each is not None:
+            each.setflags(write=False)
+    for name, value in zip(Trace.__slots__, values, strict=True):
+        object.__setattr__(trace, name, value)
+
+
 def _sum(tokens: NDArray[np.int64]) -> int:
     """Return the exact sum of numbers from 0, which may be beyond 64 bits."""
     return (int((tokens >> 32).sum()) << 32) + int((tokens & 0xFFFFFFFF).sum())
-
-
-def _check_totals(prompts: NDArray[np.int64], outputs: NDArray[np.int64]) -> None:
-    too_long = np.flatnonzero(prompts > INT64_MAX - outputs)
-    if len(too_long):
-        i = int(too_long[0])
-        raise LedgerError(
-            f"prompt_tokens[{i}] + output_tokens[{i}] = {int(prompts[i])} + {int(outputs[i])} "
-            f"is beyond 64 bits; accepted: a total of at most {INT64_MAX} tokens"
-        )
 
 
 def _same_length(values: Sequence[Any] | NDArray[Any], prompts: NDArray[Any], field: str) -> None:
@@ -398,8 +372,8 @@ def load_trace(
     """
     format, page_ids_size, count = _options(format, page_ids_size, unusable)
     with Source(path) as source:
-        gathered = gather(source.label, read(source, format, page_ids_size, count=count))
-        return Trace._of(gathered, _trace_name(source.name))
+        reading = _reading(source, format, page_ids_size, count=count)
+        return _gathered(reading, source.label, _trace_name(source.name))
 
 
 def load_lengths(
@@ -444,8 +418,8 @@ def load_lengths(
     if path.name.endswith(_LENGTHS_SUFFIX):
         return _read_lengths(path)
     with Source(path) as source:
-        tables = count_lengths(source.label, read(source, format, page_ids_size, count=count))
-        return LengthMarginals(_trace_name(source.name), *tables)
+        reading = _reading(source, format, page_ids_size, count=count)
+        return _counted_lengths(reading, source.label, _trace_name(source.name))
 
 
 def _options(
@@ -460,6 +434,86 @@ def _options(
     if unusable not in ("error", "count"):
         raise LedgerError(f"unusable is {unusable!r}; accepted: 'error', 'count'")
     return format, page_ids_size, unusable == "count"
+
+
+def _reading(
+    source: Source, format: str | None, page_ids_size: int | None, *, count: bool
+) -> Reading:
+    """Begin to read a file of this format, or of the one that its columns or keys tell."""
+    label = source.label
+    if source.is_parquet:
+        from kvledger.traces.parquet import read_parquet
+
+        return read_parquet(source, format, count=count)
+    blocks = source.blocks()
+    first = next((block for block in blocks if block.data.strip()), None)
+    if first is None:
+        raise LedgerError(f"{label}: the file is empty; accepted:\n{format_list()}")
+    where = f"{label}, line {first.first_line}"
+    is_json = first.data.lstrip()[:1] in (b"{", b"[")
+    if is_json and format in TABLES:
+        raise LedgerError(f"{where}: JSON; accepted as {format}: {TRACE_FORMATS[format]}")
+    if is_json:
+        return read_json(label, first, blocks, format, page_ids_size, count=count)
+    if format is None or format in TABLES or format == "lengths":
+        return read_table(source, first, blocks, format, count=count)
+    raise LedgerError(f"{where}: not JSON; accepted as {format}: {TRACE_FORMATS[format]}")
+
+
+def _gathered(reading: Reading, label: str, name: str) -> Trace:
+    """Read all requests: 16 bytes each, and 8 more where the trace has times."""
+    prompt, output, times = array("q"), array("q"), array("d")
+    pages: list[tuple[int, ...]] = []
+    has_times = has_pages = True
+    with closing(reading.rows) as stream:
+        for rows in stream:
+            prompt.frombytes(rows.prompt.tobytes())
+            output.frombytes(rows.output.tobytes())
+            if rows.arrival_s is None or not has_times:
+                has_times, times = False, array("d")
+            else:
+                times.frombytes(rows.arrival_s.tobytes())
+            has_pages = has_pages and rows.page_ids is not None
+            pages += rows.page_ids or ()
+    if not prompt:
+        raise _no_requests(label, reading)
+    prompts, outputs = np.frombuffer(prompt, np.int64), np.frombuffer(output, np.int64)
+    arrivals = np.frombuffer(times, np.float64) if has_times else None
+    if arrivals is not None and reading.by_time and bool((arrivals[1:] < arrivals[:-1]).any()):
+        order = np.argsort(arrivals, kind="stable")
+        prompts, outputs = prompts[order], outputs[order]
+        arrivals = nanosecond_rounded(arrivals[order] - arrivals[order[0]])
+    ids, size = (tuple(pages), reading.page_ids_size) if has_pages else (None, None)
+    trace = Trace.__new__(Trace)
+    _keep(trace, prompts, outputs, arrivals, ids, size, name, reading.tally.skipped())
+    return trace
+
+
+def _counted_lengths(reading: Reading, label: str, name: str) -> LengthMarginals:
+    """Read all requests, and keep of them how many have which length."""
+    prompt, total = LengthCounter(), LengthCounter()
+    is_empty = True
+    with closing(reading.rows) as stream:
+        for rows in stream:
+            prompt.add(rows.prompt)
+            total.add(rows.prompt + rows.output)
+            is_empty = is_empty and not len(rows.prompt)
+    if is_empty:
+        raise _no_requests(label, reading)
+    return LengthMarginals(name, prompt.table(), total.table(), reading.tally.skipped())
+
+
+def _no_requests(label: str, reading: Reading) -> LedgerError:
+    skipped = reading.tally.skipped()
+    problem = f"no request that can be used: {skipped}"
+    if not skipped:
+        return LedgerError(f"{label}: {reading.nothing}")
+    if skipped.failed == skipped.rows:
+        problem = (
+            f"no request that succeeded: {skipped.failed:,} of {skipped.rows:,} failed "
+            f"({', '.join(skipped)})"
+        )
+    return LedgerError(f"{label}: {problem}; accepted: at least one")
 
 
 def _trace_name(name: str) -> str:
@@ -479,7 +533,7 @@ def _read_lengths(path: Path) -> LengthMarginals:
     except (ValueError, OverflowError) as error:
         raise LedgerError(f"{label}: not a length table ({error}); {accepted}") from None
     if tuple(frame.columns) != _LENGTHS_COLUMNS:
-        raise LedgerError(f"{label}: the columns are {listed(frame.columns)}; {accepted}")
+        raise LedgerError(f"{label}: the columns are {name_list(frame.columns)}; {accepted}")
     tokens, prompts, totals = (frame[column].to_numpy() for column in _LENGTHS_COLUMNS)
     if prompts.sum() != totals.sum() or (prompts < 0).any() or (totals < 0).any():
         raise LedgerError(

@@ -10,6 +10,7 @@ import tomllib
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from rawtraces import raw_folder
 
 import kvledger as kv
 from kvledger.core.errors import LedgerError
-from kvledger.traces import derivation as derive
+from kvledger.traces import derivation
 from kvledger.traces.derivation import (
     WINDOWS,
     blocks_table,
@@ -29,12 +30,16 @@ from kvledger.traces.derivation import (
     lengths_table,
     load_blocks,
     load_manifest,
+    neighbour_sharing,
+    requests_table,
+    sharing_by_window,
 )
 from kvledger.traces.trace import TRACE_NAMES, Trace, load_lengths, load_trace
 
-DATA = Path(__file__).resolve().parent.parent / "data"
+DATA = Path(__file__).resolve().parents[2] / "data"
 ENTRIES = {entry["path"]: entry for entry in load_manifest(DATA)}
 DERIVED = {path: entry for path, entry in ENTRIES.items() if entry["kind"] == "derived"}
+BLOCK = derivation._MOONCAKE_BLOCK
 SIZES = [1, 2, 3, 4, 7, 8, 15, 16, 17, 32, 64, 100, 128, 256, 512, 1024, 4096]
 
 
@@ -306,6 +311,115 @@ def test_a_trace_without_block_ids_has_no_block_table() -> None:
         blocks_table(Trace([5], [1]))
 
 
+# --------------------------------------------------------------------------- request tables
+
+
+@pytest.mark.parametrize("name", ["azure_conv_2023", "mooncake_conversation"])
+def test_a_request_table_holds_the_raw_trace(name: str) -> None:
+    raw, table = kv.load_trace(next(raw_folder().glob(f"{name}.*"))), kv.load_requests(name)
+    assert raw.arrival_s is not None
+    assert table.arrival_s is not None
+    assert (raw.prompt_tokens == table.prompt_tokens).all()
+    assert (raw.output_tokens == table.output_tokens).all()
+    assert np.abs(raw.arrival_s - table.arrival_s).max() <= 0.001
+    assert same_pattern(raw.page_ids, table.page_ids)
+
+
+def same_pattern(
+    one: tuple[tuple[int, ...], ...] | None, two: tuple[tuple[int, ...], ...] | None
+) -> bool:
+    """Tell whether two traces' ids differ by a renaming only."""
+    if one is None or two is None:
+        return one is two
+    pairs = {pair for a, b in zip(one, two, strict=True) for pair in zip(a, b, strict=True)}
+    return len({a for a, _ in pairs}) == len(pairs) == len({b for _, b in pairs})
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(1, 5), st.integers(1, BLOCK)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_any_chained_trace_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, int, int]]
+) -> None:
+    ids: list[list[int]] = []
+    fresh = iter(range(10**6, 0, -3))
+    for parent, common, new, _ in steps:
+        start = ids[parent % len(ids)][:common] if ids else []
+        ids.append([*start, *(next(fresh) for _ in range(new))])
+    prompts = [BLOCK * (len(own) - 1) + rest for own, (*_, rest) in zip(ids, steps, strict=True)]
+    trace = kv.Trace(prompts, [1] * len(ids), np.arange(len(ids)), ids, BLOCK)
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "traces").mkdir()
+    requests_table(trace).to_csv(folder / "traces/mine.requests.csv", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derivation, "data_file", lambda name: folder / name)
+        back = kv.load_requests("mine")
+    assert (back.prompt_tokens == trace.prompt_tokens).all()
+    assert same_pattern(trace.page_ids, back.page_ids)
+
+
+def test_what_is_no_request_table_is_refused() -> None:
+    with pytest.raises(kv.LedgerError, match="has no times"):
+        requests_table(kv.Trace([5], [1]))
+    unchained = kv.Trace([20, 20], [1, 1], [0, 1], [[1, 2], [3, 2]], 10)
+    with pytest.raises(kv.LedgerError, match=r"request 1 of .* a known block after a new one"):
+        requests_table(unchained)
+    with pytest.raises(kv.LedgerError, match=r"no data file 'traces/none\.requests\.csv'"):
+        kv.load_requests("none")
+
+
+# --------------------------------------------------------------------------- neighbours
+
+prefixes = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=6), min_size=1, max_size=14)
+
+
+def _brute(page_ids: list[list[int]], window: int, skip: set[int], how: str) -> tuple[int, int]:
+    kept = [[i for i in ids if i not in skip] for ids in page_ids]
+    logical = sum(map(len, kept))
+    if how == "groups":
+        groups = [kept[k : k + window] for k in range(0, len(kept), window)]
+        return logical, sum(sum(map(len, g)) - len(set().union(*g)) for g in groups)
+    ahead = [set().union(*kept[max(0, r - window + 1) : r], []) for r in range(len(kept))]
+    return logical, sum(i in seen for ids, seen in zip(kept, ahead, strict=True) for i in ids)
+
+
+@given(
+    prefixes,
+    st.integers(1, 20),
+    st.sets(st.integers(0, 12), max_size=2),
+    st.sampled_from(["groups", "sliding"]),
+)
+@settings(deadline=None)
+def test_neighbours_share_what_counting_by_hand_finds(
+    page_ids: list[list[int]], window: int, skip: set[int], how: Any
+) -> None:
+    found = neighbour_sharing(page_ids, window, skip=skip, how=how)
+    assert found == (window, *_brute(page_ids, window, skip, how))
+    assert sharing_by_window(page_ids, [window, 1], skip=skip, how=how)[0] == found
+
+
+@given(prefixes)
+def test_the_whole_trace_is_one_group(page_ids: list[list[int]]) -> None:
+    whole = len(page_ids)
+    groups = neighbour_sharing(page_ids, whole)
+    assert groups == neighbour_sharing(page_ids, whole, how="sliding")
+    assert neighbour_sharing(page_ids, 1).shared_blocks == 0
+
+
+def test_neighbours_refuse_what_is_no_window_or_no_chain() -> None:
+    for window in (0, -1, 2.5, True, "2"):
+        with pytest.raises(LedgerError, match=r"window is .* at least 1"):
+            neighbour_sharing([[1]], window)  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match=r"page_ids\[1\] holds an id twice"):
+        neighbour_sharing([[1], [2, 2]], 2)
+    with pytest.raises(LedgerError, match="how is 'tiles'; accepted: 'groups', 'sliding'"):
+        neighbour_sharing([[1]], 2, how="tiles")  # type: ignore[arg-type]
+
+
 # --------------------------------------------------------------------------- deriving
 
 
@@ -315,6 +429,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_deriving_gives_the_committed_bytes_every_time(raw_traces: Path, tmp_path: Path) -> None:
     for out in (tmp_path / "one", tmp_path / "two" / "deep"):
         written = derive_tables(raw_traces, out)
@@ -322,6 +437,7 @@ def test_deriving_gives_the_committed_bytes_every_time(raw_traces: Path, tmp_pat
         assert {p.relative_to(out).as_posix() for p in written} == set(DERIVED)
 
 
+@pytest.mark.slow
 def test_raw_files_may_have_their_publishers_names(raw_traces: Path, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
@@ -330,6 +446,7 @@ def test_raw_files_may_have_their_publishers_names(raw_traces: Path, tmp_path: P
     assert len(derive_tables(raw, tmp_path / "out")) == len(DERIVED)
 
 
+@pytest.mark.slow
 def test_the_manifest_is_written_as_it_is_committed(raw_traces: Path, tmp_path: Path) -> None:
     derive_tables(raw_traces, tmp_path, update_manifest=True)
     assert (tmp_path / "manifest.toml").read_bytes() == (DATA / "manifest.toml").read_bytes()
@@ -354,7 +471,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         for path, file in tables.items()
     ]  # fmt: skip
-    monkeypatch.setattr(derive, "load_manifest", lambda: [dict(entry) for entry in entries])
+    monkeypatch.setattr(derivation, "load_manifest", lambda: [dict(entry) for entry in entries])
     derive_tables(raw, tmp_path / "first", update_manifest=True)
     entries[:] = load_manifest(tmp_path / "first")
     return raw
@@ -394,7 +511,7 @@ def test_another_table_is_refused_or_put_into_the_manifest(
     def shifted(trace: Trace) -> pd.DataFrame:
         return lengths_table(trace).assign(tokens=lambda frame: frame.tokens + 1)
 
-    monkeypatch.setitem(derive._TABLES, ".lengths.csv", shifted)
+    monkeypatch.setitem(derivation._TABLES, ".lengths.csv", shifted)
     out = tmp_path / "out"
     with pytest.raises(LedgerError, match=r"lengths\.csv: the table derived now has SHA-256"):
         derive_tables(small, out)
