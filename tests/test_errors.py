@@ -512,10 +512,10 @@ def test_sums_beyond_64_bits_are_an_error_and_never_wrap() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"logical_tokens": -1}, "logical_tokens is -1; a whole number of at least 0"),
-        ({"pages": 1.5}, "pages is 1.5; a whole number of at least 0"),
-        ({"pages": None}, "pages is missing; a whole number of at least 0"),
-        ({"requests": "3"}, "requests is '3'; a whole number of at least 0"),
+        ({"logical_tokens": -1}, "logical_tokens is -1; a whole number from 0"),
+        ({"pages": 1.5}, "pages is 1.5; a whole number from 0"),
+        ({"pages": None}, "pages is missing; a whole number from 0"),
+        ({"requests": "3"}, "requests is '3'; a whole number from 0"),
         ({"allocated_slots": 41}, "allocated_slots is 41; distinct tokens 31 "),
         ({"shared_tokens": 32}, "shared_tokens is 32; at most the 31 logical tokens"),
         ({"reserved_used_later_slots": 1}, "reserved_used_later_slots is 1; at most the 0 "),

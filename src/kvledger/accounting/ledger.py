@@ -9,6 +9,8 @@ from typing import Any
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole
 
+_ACCEPTED = "a whole number from 0 to 64 bits is accepted"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Ledger:
@@ -79,7 +81,8 @@ class Ledger:
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None or field.default is not None:
-                object.__setattr__(self, field.name, whole(value, field.name, minimum=0))
+                value = whole(value, field.name, minimum=0, accepted=_ACCEPTED)
+                object.__setattr__(self, field.name, value)
         if self.shared_tokens > self.logical_tokens:
             raise LedgerError(
                 f"shared_tokens is {self.shared_tokens}; at most the {self.logical_tokens} logical "
