@@ -66,10 +66,6 @@ def contiguous(
         What becomes of a request whose final length exceeds the maximum: an error that names it,
         or counted apart, in ``refused_requests`` and ``refused_tokens`` only.
 
-    Returns
-    -------
-    Ledger
-
     Raises
     ------
     LedgerError
@@ -201,12 +197,12 @@ class GrowthSlack(NamedTuple):
 
     @property
     def mean_slots(self) -> Fraction:
-        """Mean tail slack a request and step, in slots, exact."""
+        """Mean tail slack per request and step, in slots, exact."""
         return Fraction(self.slot_steps, self.steps)
 
 
 def page_counts(lengths: LengthsLike, page_sizes: Iterable[int]) -> dict[int, int]:
-    """Count the pages that all requests need, for many page sizes in one pass over the lengths.
+    """Count the pages that all requests need for each page size, ascending, in one pass.
 
     A request of n tokens has a page k (counted from 0) if it is longer than k pages. So the pages
     of size p are the requests longer than 0, p, 2p, ... slots: every p-th entry of one table of
@@ -219,11 +215,6 @@ def page_counts(lengths: LengthsLike, page_sizes: Iterable[int]) -> dict[int, in
         Tokens a request.
     page_sizes : iterable of int
         Slots a page.
-
-    Returns
-    -------
-    dict of int to int
-        Pages for each page size, ascending.
 
     Raises
     ------
@@ -239,11 +230,7 @@ def page_counts(lengths: LengthsLike, page_sizes: Iterable[int]) -> dict[int, in
     table = as_lengths(lengths)
     longest = table.max_tokens
     if longest > max(_DENSE_LIMIT, _DENSE_FACTOR * table.tokens.size):
-        pages_each = (-(-table.tokens // p) for p in sizes)
-        return {
-            p: exact_dot(pages, table.requests, "pages")
-            for p, pages in zip(sizes, pages_each, strict=True)
-        }
+        return {p: exact_dot(-(-table.tokens // p), table.requests, "pages") for p in sizes}
     at_length = np.zeros(longest + 1, dtype=np.int64)
     at_length[table.tokens] = table.requests
     longer = table.n_requests - np.cumsum(at_length)
@@ -251,7 +238,7 @@ def page_counts(lengths: LengthsLike, page_sizes: Iterable[int]) -> dict[int, in
 
 
 def paged(lengths: LengthsLike, page_size: int) -> Ledger:
-    """Account for requests that hold whole pages of one size.
+    """Account for requests that hold whole pages of one size, and nothing reserved or shared.
 
     Parameters
     ----------
@@ -259,11 +246,6 @@ def paged(lengths: LengthsLike, page_size: int) -> Ledger:
         Tokens each request holds.
     page_size : int
         Slots a page, at least 1.
-
-    Returns
-    -------
-    Ledger
-        ``tail_slack_slots`` is the unused part of last pages; nothing is reserved or shared.
 
     Raises
     ------
@@ -279,7 +261,7 @@ def paged(lengths: LengthsLike, page_size: int) -> Ledger:
 
 
 def paged_sweep(lengths: LengthsLike, page_sizes: Iterable[int]) -> list[Ledger]:
-    """Account for many page sizes in one pass over the lengths.
+    """Account for many page sizes in one pass, each as :func:`paged` does.
 
     Parameters
     ----------
@@ -288,27 +270,21 @@ def paged_sweep(lengths: LengthsLike, page_sizes: Iterable[int]) -> list[Ledger]
     page_sizes : iterable of int
         Slots a page; answered in ascending order, each once.
 
-    Returns
-    -------
-    list of Ledger
-        As :func:`paged` gives for each page size.
-
     Examples
     --------
     >>> [ledger.tail_slack_slots for ledger in paged_sweep([5, 9, 17], [1, 4, 8, 16])]
     [0, 9, 17, 33]
     """
     table = as_lengths(lengths)
-    requests, tokens = table.n_requests, table.total_tokens
     ledgers = []
     for page_size, pages in page_counts(table, page_sizes).items():
         allocated = checked_int64(pages * page_size, f"slots of {page_size}-slot pages")
         ledgers.append(
             Ledger(
-                requests=requests,
-                logical_tokens=tokens,
+                requests=table.n_requests,
+                logical_tokens=table.total_tokens,
                 allocated_slots=allocated,
-                tail_slack_slots=allocated - tokens,
+                tail_slack_slots=allocated - table.total_tokens,
                 reserved_used_later_slots=0,
                 pages=pages,
             )
@@ -379,10 +355,6 @@ def growth_tail_slack(
     start_lengths : as final_lengths, optional
         Tokens each request starts with (its prompt); 1 for everyone if not given.
 
-    Returns
-    -------
-    GrowthSlack
-
     Raises
     ------
     LedgerError
@@ -415,10 +387,8 @@ def growth_tail_slack(
 
 def _slack_up_to(table: LengthTable, page_size: int) -> int:
     """Sum the slack of lengths 1 to n over all requests: full pages, then the rest of one."""
-    total = 0
+    total, of_a_page = 0, page_size * (page_size - 1) // 2
     for tokens, requests in zip(table.tokens.tolist(), table.requests.tolist(), strict=True):
         full, rest = divmod(tokens, page_size)
-        slack = full * (page_size * (page_size - 1) // 2)
-        slack += rest * page_size - rest * (rest + 1) // 2
-        total += requests * slack
+        total += requests * (full * of_a_page + rest * page_size - rest * (rest + 1) // 2)
     return total

@@ -102,10 +102,6 @@ def best_page_size(
     page_sizes : iterable of int
         Page sizes to test; the powers of two from 1 to 4096 if not given.
 
-    Returns
-    -------
-    Best
-
     Examples
     --------
     >>> best_page_size([5, 9, 17], c=1, page_sizes=[1, 2, 4, 8, 16])

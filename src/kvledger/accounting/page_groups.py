@@ -159,7 +159,7 @@ class GroupPages:
 
 
 def separate_layout(model: Model, page_size: int) -> tuple[GroupLayout, ...]:
-    """Give each layer group one page table and pages of its own size in bytes.
+    """Give each layer group, in the model's order, one page table and pages of its own bytes.
 
     Parameters
     ----------
@@ -167,11 +167,6 @@ def separate_layout(model: Model, page_size: int) -> tuple[GroupLayout, ...]:
         Whose groups.
     page_size : int
         Slots a page. A fixed state is a page of its own.
-
-    Returns
-    -------
-    tuple of GroupLayout
-        One for each group, in the model's order.
 
     Examples
     --------
@@ -210,11 +205,6 @@ def unified_layout(
         Slots a page that was asked for, from which it may be raised.
     kernel_slots : int, optional
         The attention kernel accepts multiples of it; 16 if not given, 128 with latent layers.
-
-    Returns
-    -------
-    tuple of GroupLayout
-        One for each group, in the model's order.
 
     Raises
     ------
@@ -285,7 +275,7 @@ def _slots(model: Model, group: LayerGroup, page_size: int, page_bytes: int) -> 
 
 
 def hybrid_pages(lengths: LengthsLike, layout: Sequence[GroupLayout]) -> tuple[GroupPages, ...]:
-    """Account for requests of a model with several kinds of layers, group by group.
+    """Account for requests of a model with several kinds of layers, group by group in order.
 
     Parameters
     ----------
@@ -293,11 +283,6 @@ def hybrid_pages(lengths: LengthsLike, layout: Sequence[GroupLayout]) -> tuple[G
         Tokens each request holds.
     layout : sequence of GroupLayout
         As :func:`separate_layout` or :func:`unified_layout` gives it.
-
-    Returns
-    -------
-    tuple of GroupPages
-        One for each group, in the layout's order.
 
     Raises
     ------

@@ -111,10 +111,6 @@ def shared(
         Engines compute at least a prompt's last token, since its output is needed to sample the
         next one: so no request takes *all* of its tokens from shared pages.
 
-    Returns
-    -------
-    Ledger
-
     Raises
     ------
     LedgerError
@@ -172,10 +168,6 @@ def shared_pages(
     compute_last_token : bool
         As in :func:`shared`.
 
-    Returns
-    -------
-    Ledger
-
     Raises
     ------
     LedgerError
@@ -203,8 +195,7 @@ def shared_pages(
         pages = (tokens[first : first + page_size] for first in firsts)
         chains.append(list(zip(pages, made, strict=True)))
     lengths = np.array([len(tokens) for tokens in requests], dtype=np.int64)
-    found = _hits(chains, lengths, page_size, compute_last_token)
-    return _shared_ledger(lengths, np.ones_like(lengths), found, page_size)
+    return _of_chains(chains, lengths, page_size, compute_last_token)
 
 
 def shared_page_ids(
@@ -227,10 +218,6 @@ def shared_page_ids(
         Tokens an id stands for.
     compute_last_token : bool
         As in :func:`shared`.
-
-    Returns
-    -------
-    Ledger
 
     Raises
     ------
@@ -258,8 +245,7 @@ def shared_page_ids(
                 f"page_ids[{i}] has {len(given)} ids; {tokens} tokens fill {complete} pages"
             )
         chains.append(list(_whole_ids(given[:complete], f"page_ids[{i}]", _PAGE_ID)))
-    found = _hits(chains, array, page_size, compute_last_token)
-    return _shared_ledger(array, np.ones_like(array), found, page_size)
+    return _of_chains(chains, array, page_size, compute_last_token)
 
 
 def spared_slots(before: Ledger, after: Ledger) -> int:
@@ -289,13 +275,10 @@ def spared_slots(before: Ledger, after: Ledger) -> int:
     return before.allocated_slots - after.allocated_slots
 
 
-def _hits(
-    chains: Sequence[Sequence[Hashable]],
-    lengths: IntArray,
-    page_size: int,
-    compute_last_token: bool,
-) -> int:
-    """Count the leading pages of all requests that an earlier request holds.
+def _of_chains(
+    chains: list[list[Hashable]], lengths: IntArray, page_size: int, compute_last_token: bool
+) -> Ledger:
+    """Account for requests of whose leading pages an earlier request holds some.
 
     A key is the number of the parent's key with the page's own part. Numbers are given out as
     keys are first seen, so equal numbers mean equal chains, with no chance of a hash collision.
@@ -310,15 +293,14 @@ def _hits(
             unbroken = unbroken and key in numbers and page < limit
             hits += unbroken
             parent = numbers.setdefault(key, len(numbers))
-    return hits
+    return _shared_ledger(lengths, np.ones_like(lengths), hits, page_size)
 
 
 def _shared_ledger(
     lengths: IntArray, requests: IntArray, shared_count: int, page_size: int
 ) -> Ledger:
     tokens = exact_dot(lengths, requests, "lengths")
-    logical_pages = exact_dot(-(-lengths // page_size), requests, "pages")
-    pages = logical_pages - shared_count
+    pages = exact_dot(-(-lengths // page_size), requests, "pages") - shared_count
     distinct = tokens - shared_count * page_size
     return Ledger(
         requests=exact_sum(requests, "requests"),
