@@ -63,6 +63,7 @@ def is_current(place: Place, inputs: str) -> bool:
 
 
 def find_root(start: Path) -> Path:
+<<<<<<< HEAD
     """Return the folder at or above `start` that holds ``_toc.yml``.
 
     Raises
@@ -70,6 +71,9 @@ def find_root(start: Path) -> Path:
     InputError
         If there is none.
     """
+=======
+    """Return the folder at or above `start` that holds ``_toc.yml``."""
+>>>>>>> af99c42 (Say the base of the book shorter; exact values as JSON stand with the other plain text)
     for folder in (start, *start.parents):
         if (folder / TABLE_OF_CONTENTS).is_file():
             return folder
@@ -79,6 +83,17 @@ def find_root(start: Path) -> Path:
 # ---------------------------------------------------------------- pages
 
 
+<<<<<<< HEAD
+=======
+def chapters(root: Path) -> list[Path]:
+    """Return :func:`page_files`; a table of contents that cannot be read ends the build."""
+    try:
+        return page_files(root)
+    except InputError as error:
+        raise BuildError(str(error)) from error
+
+
+>>>>>>> af99c42 (Say the base of the book shorter; exact values as JSON stand with the other plain text)
 def page_files(root: Path) -> list[Path]:
     """Return the file of every page of a checkout, in the order of its table of contents.
 
@@ -127,13 +142,7 @@ def toc_entries(entry: Any) -> Iterator[str]:
 
 
 def stored_notebooks(root: Path) -> dict[str, Any]:
-    """Return the notebooks of a checkout as they are stored, by page, in the book's order.
-
-    Raises
-    ------
-    InputError
-        For a chapter that is missing or no notebook; the message names the file.
-    """
+    """Return the notebooks of a checkout as they are stored, by page, in the book's order."""
     notebooks = {}
     for path in page_files(root):
         if path.suffix != ".ipynb":
@@ -152,13 +161,7 @@ def stored_notebooks(root: Path) -> dict[str, Any]:
 
 
 def settings(root: Path) -> dict[str, Any]:
-    """Return what ``_config.yml`` of a checkout sets.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read.
-    """
+    """Return what ``_config.yml`` of a checkout sets."""
     return _read_yaml(root / CONFIG)
 
 
@@ -175,24 +178,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def base_url(root: Path) -> str:
     """Return the public address of the book, or an empty text where ``_config.yml`` names none.
 
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_config.yml``.
-
     Raises
     ------
     InputError
         If the file cannot be read, or its ``html.baseurl`` is no http address.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "_config.yml")
-    ...     _ = path.write_text("html: {baseurl: 'https://book.example/v1'}", encoding="utf-8")
-    ...     base_url(Path(folder))
-    'https://book.example/v1/'
     """
     html = settings(root).get("html")
     url = html.get("baseurl") if isinstance(html, dict) else None

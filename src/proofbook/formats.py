@@ -25,24 +25,12 @@ _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def exact_value(value: object, name: str) -> Fraction | None:
-    """Return the exact value of any finite real number; None for anything else.
-
-    Parameters
-    ----------
-    value : object
-        A number of Python or NumPy.
-    name : str
-        What the error message calls it.
-
-    Returns
-    -------
-    Fraction or None
-        A float gives the fraction it stands for, to the last bit.
+    """Return the exact value of any finite real number, to the last bit; None for anything else.
 
     Raises
     ------
     InputError
-        For a truth value, an infinity or a NaN.
+        For a truth value, an infinity or a NaN, which the message calls by `name`.
 
     Examples
     --------
@@ -65,23 +53,12 @@ def exact_value(value: object, name: str) -> Fraction | None:
 
 
 def float_text(value: float | np.floating) -> str:
-    """Return a float with twelve digits: enough to redraw, few enough that a last bit is hidden.
-
-    Examples
-    --------
-    >>> float_text(0.1 + 0.2)
-    '0.3'
-    """
+    """Return a float with twelve digits: enough to redraw, few enough that a last bit is hidden."""
     return format(float(value), ".12g")
 
 
 def exact_text(value: object, name: str, times: int = 1) -> str:
     """Return a number as a text that another program can use, times a whole number.
-
-    Raises
-    ------
-    InputError
-        If it is no number.
 
     Examples
     --------
@@ -129,18 +106,12 @@ def _significant(value: Fraction, digits: int, comma: bool, plus: bool) -> str:
 def _in_bytes(value: Fraction, name: str) -> str:
     if value.denominator != 1:
         raise InputError(f"{name}: {value} bytes; accepted: a whole number of bytes")
-    unit = 0
-    while unit + 1 < len(_BYTE_UNITS) and abs(value) >= 1024 ** (unit + 1):
-        unit += 1
+    fitting = (n for n in range(1, len(_BYTE_UNITS)) if abs(value) >= 1024**n)
+    unit = max(fitting, default=0)
     text = _fixed(value / 1024**unit, 2 if unit else 0, True, False)
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return f"{text}\N{NO-BREAK SPACE}{_BYTE_UNITS[unit]}"
-
-
-def _places(value: Fraction) -> int | None:
-    """Decimal places that show a fraction exactly, if four are enough."""
-    return next((p for p in range(5) if (value * 10**p).denominator == 1), None)
 
 
 def format_value(value: object, fmt: str | None = None, *, name: str = "value") -> str:
@@ -200,22 +171,19 @@ def format_value(value: object, fmt: str | None = None, *, name: str = "value") 
             "float, NumPy number or str"
         )
     if fmt is None:
-        places = _places(exact)
+        # Decimal places that show it exactly, if four are enough.
+        places = next((p for p in range(5) if (exact * 10**p).denominator == 1), None)
         if places is None or isinstance(value, (float, np.floating)):
             raise InputError(f"{name}: {value!r} needs a format; accepted: {_ACCEPTED[6:]}")
         return _fixed(exact, places, abs(exact) >= 10_000, False)
     if fmt == "fraction":
-        text = str(abs(exact.numerator))
-        if exact.denominator != 1:
-            text += f"/{exact.denominator}"
-        return (MINUS if exact < 0 else "") + text
+        return str(exact).replace("-", MINUS)
     if fmt == "bytes":
         return _in_bytes(exact, name)
     found = _FORMAT.fullmatch(fmt) if isinstance(fmt, str) else None
     if found is None:
         raise InputError(f"{name}: format {fmt!r}; accepted: {_ACCEPTED}")
-    comma, plus = bool(found["comma"]), bool(found["sign"])
-    digits = found["digits"]
+    comma, plus, digits = bool(found["comma"]), bool(found["sign"]), found["digits"]
     if found["type"] == "d":
         if digits is not None or exact.denominator != 1:
             raise InputError(f"{name}: {value!r} with format {fmt!r}; accepted: a whole number")
@@ -230,16 +198,7 @@ def format_value(value: object, fmt: str | None = None, *, name: str = "value") 
 
 
 def is_missing(value: object) -> bool:
-    """Tell whether a cell of a frame holds no value: None, NaN, NA or NaT.
-
-    Examples
-    --------
-    >>> is_missing(float("nan")), is_missing(0)
-    (True, False)
-    """
-    return (
-        value is None
-        or value is pd.NA
-        or value is pd.NaT
-        or (isinstance(value, (float, np.floating)) and math.isnan(value))
-    )
+    """Tell whether a cell of a frame holds no value: None, NaN, NA or NaT."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        return True
+    return isinstance(value, (float, np.floating)) and math.isnan(value)

@@ -67,12 +67,6 @@ def repository_root() -> Path | None:
 
     The working folder and those above it are tried first, so that a notebook belongs to the
     checkout that it lies in; the folder of this file comes second.
-
-    Examples
-    --------
-    >>> root = repository_root()
-    >>> root is None or (root / "_toc.yml").is_file()
-    True
     """
     for start in (Path.cwd(), _PACKAGE):
         for folder in (start, *start.parents):
@@ -219,16 +213,5 @@ def source_date() -> dt.datetime | None:
 
 
 def today() -> dt.date:
-    """Return the present day in UTC, or the day that ``SOURCE_DATE_EPOCH`` sets.
-
-    Raises
-    ------
-    InputError
-        As :func:`source_date`.
-
-    Examples
-    --------
-    >>> today() >= dt.date(1970, 1, 1)
-    True
-    """
+    """Return the present day in UTC, or the day that ``SOURCE_DATE_EPOCH`` sets."""
     return (source_date() or dt.datetime.now(dt.UTC)).date()

@@ -146,8 +146,8 @@ def read_stamp(path: Path) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        ``project``, ``version``, ``id``, ``title``, ``data_digest``, ``source_digest``,
-        ``licence``, and ``page`` and ``cell`` where they were known.
+        As :func:`proofbook.catalogue.citations.stamp_of` makes it; without what a cell cannot know,
+        where the drawing comes from a notebook.
 
     Raises
     ------

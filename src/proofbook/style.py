@@ -23,21 +23,6 @@ from matplotlib.textpath import TextPath
 
 from proofbook.errors import InputError
 
-__all__ = [
-    "FONT_PT",
-    "FOOTER_IN",
-    "INK",
-    "ON_COLOUR",
-    "RC",
-    "WIDTH_IN",
-    "Inks",
-    "apply",
-    "canvas",
-    "end_labels",
-    "headline",
-    "to_dark",
-]
-
 
 class Inks(NamedTuple):
     """The three colours that differ between a light and a dark page."""
@@ -74,41 +59,36 @@ RC: Mapping[Any, Any] = MappingProxyType(
     {
         # DejaVu Sans comes with Matplotlib: the same letters on every machine.
         "font.family": ["DejaVu Sans"],
-        "font.size": FONT_PT,
+        **dict.fromkeys(("font.size", "axes.labelsize"), FONT_PT),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 9.0),
         "axes.titlesize": 11.5,
         "axes.titleweight": "bold",
         "axes.titlelocation": "left",
-        "axes.labelsize": FONT_PT,
-        "xtick.labelsize": 9.0,
-        "ytick.labelsize": 9.0,
-        "legend.fontsize": 9.0,
-        "legend.frameon": False,
         "figure.figsize": (WIDTH_IN, 3.2),
         "figure.dpi": 96.0,
-        "figure.facecolor": _LIGHT.paper,
-        "figure.edgecolor": _LIGHT.paper,
+        **dict.fromkeys(
+            [f"{part}.{side}color" for part in ("figure", "savefig") for side in ("face", "edge")],
+            _LIGHT.paper,
+        ),
         "axes.facecolor": _LIGHT.paper,
-        "savefig.facecolor": _LIGHT.paper,
-        "savefig.edgecolor": _LIGHT.paper,
+        **dict.fromkeys(
+            [f"{part}.labelcolor" for part in ("axes", "xtick", "ytick")],
+            _LIGHT.ink,
+        ),
+        **dict.fromkeys(("text.color", "axes.titlecolor", "lines.color"), _LIGHT.ink),
+        **dict.fromkeys(
+            [f"{part}.color" for part in ("xtick", "ytick", "grid", "hatch")],
+            _LIGHT.faint,
+        ),
+        **dict.fromkeys(("axes.edgecolor", "patch.edgecolor"), _LIGHT.faint),
         "savefig.bbox": None,
         "savefig.transparent": False,
-        "text.color": _LIGHT.ink,
-        "axes.labelcolor": _LIGHT.ink,
-        "axes.titlecolor": _LIGHT.ink,
-        "axes.edgecolor": _LIGHT.faint,
-        "xtick.color": _LIGHT.faint,
-        "ytick.color": _LIGHT.faint,
-        "xtick.labelcolor": _LIGHT.ink,
-        "ytick.labelcolor": _LIGHT.ink,
-        "grid.color": _LIGHT.faint,
+        "legend.frameon": False,
         "grid.alpha": 0.3,
         "grid.linewidth": 0.6,
-        "lines.color": _LIGHT.ink,
+        "hatch.linewidth": 0.6,
         "lines.linewidth": 1.6,
         "lines.markersize": 5.0,
-        "patch.edgecolor": _LIGHT.faint,
-        "hatch.color": _LIGHT.faint,
-        "hatch.linewidth": 0.6,
         "axes.prop_cycle": cycler(color=[_LIGHT.ink, _LIGHT.faint]),
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -116,7 +96,7 @@ RC: Mapping[Any, Any] = MappingProxyType(
         "axes.unicode_minus": True,
         # Letters as paths: an <img> cannot count on the reader's fonts.
         "svg.fonttype": "path",
-        "svg.hashsalt": "kvledger",
+        "svg.hashsalt": "proofbook",
         "path.simplify": True,
     }
 )
@@ -128,11 +108,6 @@ _LIGHT_COLOUR = re.compile("|".join(map(re.escape, _DARK_OF)), re.IGNORECASE)
 def apply() -> Inks:
     """Set Matplotlib to the book's style and return the inks of the light drawing.
 
-    Returns
-    -------
-    Inks
-        ``(ink, paper, faint)``.
-
     Examples
     --------
     >>> apply().paper
@@ -142,12 +117,7 @@ def apply() -> Inks:
     return INK["light"]
 
 
-def canvas(
-    height_in: float,
-    nrows: int = 1,
-    ncols: int = 1,
-    **kwargs: Any,
-) -> tuple[Figure, Any]:
+def canvas(height_in: float, nrows: int = 1, ncols: int = 1, **kwargs: Any) -> tuple[Figure, Any]:
     """Make a figure of the standard width whose layout leaves room for the footer.
 
     Parameters
@@ -199,11 +169,10 @@ def headline(fig: Figure, text: str) -> Text:
     lines: list[str] = []
     for part in text.split("\n"):
         best = _lines(part, room)
-        narrower = room
-        while len(best) > 1 and len(again := _lines(part, narrower := 0.97 * narrower)) == len(
-            best
-        ):
+        narrower = 0.97 * room
+        while len(best) > 1 and len(again := _lines(part, narrower)) == len(best):
             best = again  # lines of like length, and no word alone on the last
+            narrower *= 0.97
         lines += best
     fig.set_figheight(fig.get_figheight() + (len(lines) - 1) * 1.2 * HEADLINE_PT / 72)
     return fig.suptitle(
@@ -283,53 +252,32 @@ def end_labels(
     box = ax.get_window_extent()
     placed = _spread(pixels[order, 1], 1.3 * fontsize, box.y0 * scale, box.y1 * scale)
     right = float(pixels[:, 0].max())
+    leader = {"arrowstyle": "-", "color": INK["light"].faint, "lw": 0.6, "patchA": None}
+    leader |= {"shrinkA": 2.0, "shrinkB": 3.0, "relpos": (0.0, 0.5)}
     labels = []
     for index, y_pt in zip(order, placed, strict=True):
         x, y, text = points[index]
-        dx = right - pixels[index, 0] + pad_pt
+        behind = right - pixels[index, 0]
         dy = float(y_pt - pixels[index, 1])
-        moved = abs(dy) > 1.0 or right - pixels[index, 0] > 1.0
         labels.append(
             ax.annotate(
                 text,
                 xy=(x, y),
-                xytext=(dx, dy),
+                xytext=(behind + pad_pt, dy),
                 textcoords="offset points",
                 va="center",
                 ha="left",
                 fontsize=fontsize,
                 color=INK["light"].ink,
                 annotation_clip=False,
-                arrowprops=(
-                    {
-                        "arrowstyle": "-",
-                        "color": INK["light"].faint,
-                        "lw": 0.6,
-                        "shrinkA": 2.0,
-                        "shrinkB": 3.0,
-                        "relpos": (0.0, 0.5),
-                        "patchA": None,
-                    }
-                    if moved
-                    else None
-                ),
+                arrowprops=leader if abs(dy) > 1.0 or behind > 1.0 else None,
             )
         )
     return labels
 
 
 def to_dark(svg: str) -> str:
-    """Turn the light drawing into the dark one: ink, paper and faint change, no more.
-
-    Parameters
-    ----------
-    svg : str
-        Text of an SVG drawn in the light inks.
-
-    Returns
-    -------
-    str
-        The same drawing in the dark inks.
+    """Turn the text of a light SVG into the dark one: ink, paper and faint change, no more.
 
     Examples
     --------

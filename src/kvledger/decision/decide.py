@@ -42,7 +42,7 @@ from kvledger.models.engines import (
 )
 from kvledger.models.shapes import Model
 from kvledger.traces.trace import LengthMarginals, Trace
-from proofbook.exact import exact
+from proofbook.plaintext import exact
 
 if TYPE_CHECKING:
     import pandas as pd

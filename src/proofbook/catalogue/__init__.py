@@ -220,13 +220,7 @@ def read_catalogue(where: Path) -> Catalogue:
 
 
 def read_document(path: Path) -> Document:
-    """Read a JSON file of a catalogue.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read or holds something else; the message names file, entry and field.
-    """
+    """Read a JSON file of a catalogue; an error names file, entry and field."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Document)
     except OSError as error:
@@ -238,13 +232,7 @@ def read_document(path: Path) -> Document:
 
 
 def catalogue_from(parts: Mapping[str, tuple[Path, Document]]) -> Catalogue:
-    """Put a catalogue together from documents, by the names of :data:`FILES`, and their paths.
-
-    Raises
-    ------
-    InputError
-        If they are not of one build, lack a list, or hold an entry in a wrong list or twice.
-    """
+    """Put a catalogue together from documents, by the names of :data:`FILES`, and their paths."""
     first, head = next(iter(parts.values()))
     entries: dict[str, Entry] = {}
     order = {page: at for at, page in enumerate(head.pages)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
@@ -18,11 +18,18 @@ from proofbook.plaintext import counted, listed, printable
 
 Way = Literal["value", "data", "kind", "source", "page"]
 
-#: First digits of a digest that old notebooks print, and that a footer shows.
+#: First digits of a digest, as a footer shows them.
 SHORT_DIGEST = 8
 #: Units that the text of a number shows by itself, or that are none.
 _SAID_UNITS = {None, "", "%", "bytes", "text"}
-_PAGE_STATES = {"": "", "new": ", a new page", "gone": ", a page that is gone"}
+#: How each way to differ is said of what was and what is.
+_SAID: Mapping[Way, str] = {
+    "value": "{}, now {}",
+    "data": "other data ({}, now {})",
+    "kind": "was {}, is {}",
+    "source": "was {}, is {}",
+    "page": "moved here from {}",
+}
 _MARKS = re.compile(r"([\\`*_{}\[\]<>|$&~!@#])")
 
 
@@ -93,8 +100,10 @@ def compare(old: Edition, new: Edition) -> Changes:
     changed: list[Change] = []
     by_text: list[Entry] = []
     unknown: list[Entry] = []
-    both = [(before[id], entry) for id, entry in after.items() if _is_in(entry, before)]
-    for one, other in both:
+    for other in after.values():
+        one = before.get(other.id)
+        if one is None or one.what != other.what:
+            continue
         same, exactly = _same_content(one, other, old, new)
         ways: list[Way] = []
         if same is None:
@@ -111,20 +120,13 @@ def compare(old: Edition, new: Edition) -> Changes:
             ways.append("page")
         if ways:
             changed.append(Change(one, other, tuple(ways), not exactly))
-    return Changes(
-        old,
-        new,
-        tuple(changed),
-        added=tuple(entry for entry in after.values() if not _is_in(entry, before)),
-        removed=tuple(entry for entry in before.values() if not _is_in(entry, after)),
-        by_text=tuple(by_text),
-        unknown=tuple(unknown),
-    )
+    added, removed = _without(after, before), _without(before, after)
+    return Changes(old, new, tuple(changed), added, removed, tuple(by_text), tuple(unknown))
 
 
-def _is_in(entry: Entry, entries: Mapping[str, Entry]) -> bool:
-    other = entries.get(entry.id)
-    return other is not None and other.what == entry.what
+def _without(these: Mapping[str, Entry], those: Mapping[str, Entry]) -> tuple[Entry, ...]:
+    sorts = {(entry.id, entry.what) for entry in those.values()}
+    return tuple(entry for entry in these.values() if (entry.id, entry.what) not in sorts)
 
 
 def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple[bool | None, bool]:
@@ -135,7 +137,7 @@ def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple
             return one.text == other.text, False
         return (one.value, one.unit, one.text) == (other.value, other.unit, other.text), True
     if not early:
-        # Early notebooks print the first digits of a figure's digest: enough to tell data apart.
+        # An early release has the first digits of a figure's digest: enough to tell data apart.
         length = min(len(one.digest), len(other.digest))
         return one.digest[:length] == other.digest[:length], True
     rows = old.printed.table_rows.get(one.id), new.printed.table_rows.get(other.id)
@@ -151,63 +153,62 @@ def _count(entries: Sequence[Entry]) -> str:
     return listed([counted(n, what) for what, n in counts.items() if n])
 
 
-def _is_or_are(entries: Sequence[Entry]) -> str:
-    return "is" if len(entries) == 1 else "are"
-
-
 def summary(changes: Changes) -> list[str]:
     """Say in a sentence or more what happened, and what could not be compared whole."""
-    said, nothing = [], []
-    groups = (
-        ("changed", [change.new for change in changes.changed]),
-        ("added", changes.added),
-        ("removed", changes.removed),
-    )
-    for word, entries in groups:
-        if entries:
-            said.append(f"{_count(entries)} {word}")
-        else:
-            nothing.append(word)
-    title = f"From {changes.old.name} to {changes.new.name}: "
+    groups = {
+        "changed": [change.new for change in changes.changed],
+        "added": changes.added,
+        "removed": changes.removed,
+    }
+    said = [f"{_count(entries)} {word}" for word, entries in groups.items() if entries]
+    nothing = " or ".join(word for word, entries in groups.items() if not entries)
     if not said:
-        title += "nothing changed, nothing added or removed"
-    else:
-        title += "; ".join(said)
-        title += f"; nothing {' or '.join(nothing)}" if nothing else ""
+        said = ["nothing changed, nothing added or removed"]
+    elif nothing:
+        said.append(f"nothing {nothing}")
     if changes.same:
-        title += f"; {_count(changes.same)} {_is_or_are(changes.same)} the same"
-    sentences = [f"{title}."]
+        said.append(f"{_count(changes.same)} {_verb(changes.same, 'is', 'are')} the same")
+    sentences = [f"From {changes.old.name} to {changes.new.name}: {'; '.join(said)}."]
     if changes.by_text:
         sentences.append(
-            f"{_count(changes.by_text)} {_is_or_are(changes.by_text)} compared by the text shown, "
-            "because one side keeps no exact values of them."
+            f"{_count(changes.by_text)} {_verb(changes.by_text, 'is', 'are')} compared by the text "
+            "shown, because one side keeps no exact values of them."
         )
     if changes.unknown:
         sentences.append(
-            f"{_count(changes.unknown)} {'has' if len(changes.unknown) == 1 else 'have'} the same "
-            "name on both sides but cannot be compared: one side keeps no digest of the data."
+            f"{_count(changes.unknown)} {_verb(changes.unknown, 'has', 'have')} the same name on "
+            "both sides but cannot be compared: one side keeps no digest of the data."
         )
     return sentences
 
 
+def _verb(entries: Sequence[Entry], one: str, many: str) -> str:
+    return one if len(entries) == 1 else many
+
+
 def in_words(change: Change) -> list[str]:
     """Say each way in which one thing differs, as ``was`` and ``is``, ready for a sentence."""
+    return [
+        "other rows"
+        if way == "data" and change.by_text
+        else _SAID[way].format(*_was_is(change, way))
+        for way in change.ways
+    ]
+
+
+def _was_is(change: Change, way: Way) -> tuple[str, str]:
     old, new = change.old, change.new
-    said = []
-    for way in change.ways:
-        if way == "value":
-            was, now = _with_unit(old), _with_unit(new)
-            if was == now:
-                was, now = (f"{e.text} (exactly {e.value} {e.unit})" for e in (old, new))
-            said.append(f"{was}, now {now}")
-        elif way == "data":
-            digests = f"{old.digest[:SHORT_DIGEST]}, now {new.digest[:SHORT_DIGEST]}"
-            said.append("other rows" if change.by_text else f"other data ({digests})")
-        elif way in ("kind", "source"):
-            said.append(f"was {origin(old)}, is {origin(new)}")
-        else:
-            said.append(f"moved here from {_page(old)}")
-    return said
+    if way == "value":
+        was, now = _with_unit(old), _with_unit(new)
+        if was != now:
+            return was, now
+        return f"{was} (exactly {old.value} {old.unit})", f"{now} (exactly {new.value} {new.unit})"
+    if way == "data":
+        short = old.digest[:SHORT_DIGEST], new.digest[:SHORT_DIGEST]
+        return ("", "other rows") if change.by_text else short
+    if way == "page":
+        return _page(old), _page(new)
+    return origin(old), origin(new)
 
 
 def _with_unit(entry: Entry) -> str:
@@ -224,10 +225,9 @@ def _page(entry: Entry) -> str:
 
 
 class PageChanges(NamedTuple):
-    """What differs on one page; ``state`` says if the page itself came or went."""
+    """What differs on one page."""
 
     page: str
-    state: str
     changed: list[Change]
     added: list[Entry]
     removed: list[Entry]
@@ -235,16 +235,10 @@ class PageChanges(NamedTuple):
 
 def by_page(changes: Changes) -> list[PageChanges]:
     """Part what differs by page, in the order of the newer edition, then of the older."""
-    after, before = (
-        {_page(entry) for entry in edition.catalogue.entries.values()}
-        for edition in (changes.new, changes.old)
-    )
     pages: dict[str, PageChanges] = {}
     for edition in (changes.new, changes.old):
         for entry in edition.catalogue.entries.values():
-            page = _page(entry)
-            state = "" if page in before & after else "new" if page in after else "gone"
-            pages.setdefault(page, PageChanges(page, state, [], [], []))
+            pages.setdefault(_page(entry), PageChanges(_page(entry), [], [], []))
     for change in changes.changed:
         pages[_page(change.new)].changed.append(change)
     for entry in changes.added:
@@ -260,24 +254,9 @@ def rows(changes: Changes) -> list[list[str]]:
     for page in by_page(changes):
         for change in page.changed:
             lines += [[page.page, way, change.new.id, *_was_is(change, way)] for way in change.ways]
-        for entry in page.added:
-            lines.append([page.page, "added", entry.id, "", _brief(entry)])
-        for entry in page.removed:
-            lines.append([page.page, "removed", entry.id, _brief(entry), ""])
+        lines += [[page.page, "added", entry.id, "", _brief(entry)] for entry in page.added]
+        lines += [[page.page, "removed", entry.id, _brief(entry), ""] for entry in page.removed]
     return lines
-
-
-def _was_is(change: Change, way: Way) -> tuple[str, str]:
-    if way == "value":
-        was, now = _with_unit(change.old), _with_unit(change.new)
-        return (was, now) if was != now else (str(change.old.value), str(change.new.value))
-    if way == "data" and change.by_text:
-        return "", "other rows"
-    if way == "data":
-        return change.old.digest[:SHORT_DIGEST], change.new.digest[:SHORT_DIGEST]
-    if way == "page":
-        return _page(change.old), _page(change.new)
-    return origin(change.old), origin(change.new)
 
 
 def _brief(entry: Entry) -> str:
@@ -292,53 +271,35 @@ def markdown(changes: Changes) -> str:
 
     Texts of the editions are data: nothing in them is read as Markdown or HTML.
     """
+    here, there = (
+        {_page(entry) for entry in edition.catalogue.entries.values()}
+        for edition in (changes.new, changes.old)
+    )
     out = [" ".join(_escaped(sentence) for sentence in summary(changes)), ""]
     for page in by_page(changes):
-        counts = [
-            f"{len(entries):,} {word}"
-            for entries, word in (
-                (page.changed, "changed"),
-                (page.added, "added"),
-                (page.removed, "removed"),
-            )
-            if entries
-        ]
+        parts: dict[str, Sized] = {"changed": page.changed, "added": page.added}
+        parts["removed"] = page.removed
+        counts = ", ".join(f"{len(these):,} {word}" for word, these in parts.items() if these)
+        gone = "" if page.page in here else ", a page that is gone"
+        state = gone if page.page in there else ", a new page"
         out += [
             '<details class="kv-changes">',
-            f"<summary><code>{html.escape(printable(page.page))}</code>"
-            f"{_PAGE_STATES[page.state]}: {', '.join(counts)}</summary>",
-            "",
-            *(
-                f"- {_code(change.new.id)}: {_escaped('; '.join(in_words(change)))}."
-                for change in page.changed
-            ),
-            *_came_or_went("Added", page.added),
-            *_came_or_went("Removed", page.removed),
-            "",
-            "</details>",
+            f"<summary><code>{html.escape(printable(page.page))}</code>{state}: {counts}</summary>",
             "",
         ]
+        for change in page.changed:
+            out.append(f"- {_code(change.new.id)}: {_escaped('; '.join(in_words(change)))}.")
+        for word, entries in (("Added", page.added), ("Removed", page.removed)):
+            for what in get_args(What):
+                these = [entry for entry in entries if entry.what == what]
+                ids = ", ".join(_code(entry.id) for entry in these)
+                out += [f"- {word}: {_count(these)}: {ids}."] if these else []
+        out += ["", "</details>", ""]
     return "\n".join(out)
 
 
-def _came_or_went(word: str, entries: Iterable[Entry]) -> list[str]:
-    lines = []
-    for what in get_args(What):
-        these = [entry for entry in entries if entry.what == what]
-        if these:
-            ids = ", ".join(_code(entry.id) for entry in these)
-            lines.append(f"- {word}: {_count(these)}: {ids}.")
-    return lines
-
-
 def _escaped(text: str) -> str:
-    r"""Return a text whose every character shows as itself in Markdown.
-
-    Examples
-    --------
-    >>> print(_escaped("a_b <script> [x](y) 5%"))
-    a\_b \<script\> \[x\](y) 5%
-    """
+    """Return a text whose every character shows as itself in Markdown."""
     return _MARKS.sub(r"\\\1", printable(text))
 
 

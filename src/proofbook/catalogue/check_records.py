@@ -30,17 +30,8 @@ RECORD_FILE = "chapters/checks.json"
 DIGESTS_FILE = "digests.json"
 #: What nbval leaves out of a comparison; the last three are drawings and widgets.
 NOT_COMPARED = frozenset(
-    {
-        "metadata",
-        "traceback",
-        "prompt_number",
-        "output_type",
-        "name",
-        "execution_count",
-        "application/vnd.jupyter.widget-view+json",
-        "image/png",
-        "image/jpeg",
-    }
+    {"metadata", "traceback", "prompt_number", "output_type", "name", "execution_count"}
+    | {"application/vnd.jupyter.widget-view+json", "image/png", "image/jpeg"}
 )
 #: Tags that change how a cell is run or compared; the others only fold it.
 CHECKING_TAGS = re.compile(r"raises-exception|skip-execution|nbval-.*")
@@ -93,15 +84,7 @@ class Check:
     cores: Count
 
     def state(self, digest: str | None, source_digest: str) -> State:
-        """Tell whether this check is one of a chapter's present code, outputs and sources.
-
-        Parameters
-        ----------
-        digest : str or None
-            Of the chapter as it is now; None if that is not known.
-        source_digest : str
-            Of the present code and data.
-        """
+        """Tell whether this check is one of the present code, outputs (by digest) and sources."""
         same = self.digest == digest and self.source_digest == source_digest
         return "current" if same else "changed"
 
@@ -111,27 +94,21 @@ class Check:
 
 def _text(value: object) -> object:
     """Join the lines that a notebook's file keeps apart."""
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
-        return "".join(value)
-    return value
+    lines = isinstance(value, list) and all(isinstance(line, str) for line in value)
+    return "".join(value) if lines else value  # type: ignore[arg-type]
 
 
 def compared(outputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    r"""Return what is compared of a cell's outputs: by key, the values in their order.
+    """Return what is compared of a cell's outputs: by key, the values in their order.
 
     These are the texts that strict nbval compares, and what it leaves out although a reader relies
     on it: the id of each number, and each kind, source and exact value.
 
-    Parameters
-    ----------
-    outputs : sequence of mapping
-        Outputs of one code cell, in the notebook format 4.
-
     Examples
     --------
     >>> compared([{"output_type": "stream", "name": "stdout", "text": "4"},
-    ...           {"output_type": "stream", "name": "stdout", "text": "2\n"}])
-    {'stdout': ['42\n']}
+    ...           {"output_type": "stream", "name": "stdout", "text": "2"}])
+    {'stdout': ['42']}
     """
     found: dict[str, list[Any]] = {}
     streams: dict[str, list[Any]] = {}
@@ -158,15 +135,7 @@ def compared(outputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[What, str]]:
-    """Yield the numbers, tables and figures that outputs show, by their ids.
-
-    Examples
-    --------
-    >>> from proofbook.showing import RECORD
-    >>> list(shown([{"output_type": "display_data", "data": {RECORD: "10"},
-    ...              "metadata": {"scrapbook": {"name": "stock.sold"}}}]))
-    [('number', 'stock.sold')]
-    """
+    """Yield the numbers, tables and figures that outputs show, by their ids."""
     for output in outputs:
         found = identity(output.get("data", {}), output.get("metadata", {}))
         if found is not None:
@@ -193,11 +162,6 @@ def notebook_digest(notebook: Mapping[str, Any]) -> str:
     """Return the SHA-256 of all that a check compares: a notebook's code and what it shows.
 
     Prose, captions and drawn pictures are no part of it; a figure's data are, by their digest.
-
-    Parameters
-    ----------
-    notebook : mapping
-        A notebook of format 4, as read from its file or by ``nbformat``.
     """
     return joined_digest(
         [cell_digest(cell) for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -208,12 +172,7 @@ def notebook_digest(notebook: Mapping[str, Any]) -> str:
 
 
 def read_checks(root: Path) -> dict[str, Check]:
-    """Return the checks on record, by page (``chapters/page_tail_slack``); none without a record.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
+    """Return the checks on record, by page (``chapters/stock``); none without a record.
 
     Raises
     ------
@@ -237,23 +196,10 @@ def read_checks(root: Path) -> dict[str, Check]:
 
 
 def made_date(root: Path) -> dt.datetime:
-    """Return the date that a made file bears which must have one, such as an archive or a PDF.
+    """Return the date, in UTC, that a made file bears which must have one: an archive, a PDF.
 
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-
-    Returns
-    -------
-    datetime
-        Of ``SOURCE_DATE_EPOCH``, else the day of the latest check on record, else the first of
-        1980, before which an archive cannot name a day. In UTC.
-
-    Raises
-    ------
-    InputError
-        If the variable is no number of seconds, or the record cannot be read.
+    It is that of ``SOURCE_DATE_EPOCH``, else the day of the latest check on record, else the first
+    of 1980, before which an archive cannot name a day.
     """
     chosen = source_date()
     if chosen is not None:
@@ -263,11 +209,5 @@ def made_date(root: Path) -> dt.datetime:
 
 
 def write_checks(root: Path, checks: Mapping[str, Check]) -> None:
-    """Write the record, whole or not at all: one row a page, in the given order.
-
-    Raises
-    ------
-    InputError
-        If it cannot be written; what was there stays as it was.
-    """
+    """Write the record, whole or not at all: one row a page, in the given order."""
     write_whole(root / RECORD_FILE, json_bytes(msgspec.to_builtins(checks)))

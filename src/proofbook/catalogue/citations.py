@@ -88,21 +88,7 @@ def bibtex(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
 
 
 def plain(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
-    """Return the sentence that cites one number, figure or table.
-
-    Parameters
-    ----------
-    entry, catalogue, base_url
-        As for :func:`bibtex`.
-
-    Examples
-    --------
-    >>> entry = Entry("a.parts", "number", "cited", "Smith 2020", "chapters/a", "c", "38",
-    ...               "38", "parts", "0" * 64, None, None)
-    >>> plain(entry, Catalogue("1.0", "1" * 64, {}))  # doctest: +ELLIPSIS
-    '... (...). a.parts: 38 parts. ... 1.0, number a.parts, data digest 00000000, cited \
-(Smith 2020). chapters/a.html#n-a.parts'
-    """
+    """Return the sentence that cites one number, figure or table, as :func:`bibtex` does."""
     here = this_project()
     return (
         f"{here.author} ({here.year}). {title(entry)}. {_note(here.name, entry, catalogue)}. "
@@ -111,14 +97,7 @@ def plain(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
 
 
 def title(entry: Entry) -> str:
-    """Return what a citation calls an entry: a figure's title, a table's caption, a number itself.
-
-    Examples
-    --------
-    >>> title(Entry("a.share", "number", "computed", None, "chapters/a", "c", "36.6%", "183/500",
-    ...             "%", "0" * 64, None, None))
-    'a.share: 36.6%'
-    """
+    """Return what a citation calls an entry: a title, a table's caption, a number itself."""
     if entry.what != "number":
         return " ".join(entry.text.split()).removesuffix(".")
     shown = entry.text.replace("\N{NO-BREAK SPACE}", " ")

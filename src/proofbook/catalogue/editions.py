@@ -93,13 +93,7 @@ def edition(text: str, root: Path | None = None) -> Edition:
 
 
 def this_book(root: Path) -> Edition:
-    """Return the book of a checkout, as its notebooks are stored.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-    """
+    """Return the book of a checkout, as its notebooks are stored."""
     catalogue = stored_catalogue(root)
     printed = what_prints(stored_notebooks(root).values())
     return Edition(f"{catalogue.version} here", catalogue, printed)
@@ -136,13 +130,7 @@ def release_names() -> list[str]:
 
 
 def read_release(name: str) -> Edition:
-    """Return a release.
-
-    Raises
-    ------
-    InputError
-        If none of that name is on file, or its file cannot be read.
-    """
+    """Return a release; an error names those on file."""
     if name not in release_names():
         known = ", ".join(release_names()) or "none is on file"
         raise InputError(f"no release {shown(name)}; accepted: {known}")

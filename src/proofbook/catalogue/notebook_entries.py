@@ -27,18 +27,7 @@ _TITLED = re.compile(r"(?P<words>.*?)\s*<(?P<target>[^<>]+)>", re.DOTALL)
 
 
 def stored_catalogue(root: Path) -> Catalogue:
-    """Read the catalogue of a checkout from its chapters as they are stored.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-
-    Raises
-    ------
-    InputError
-        For a chapter that is missing or no notebook, and what :func:`catalogue_of` refuses.
-    """
+    """Read the catalogue of a checkout from its chapters as they are stored."""
     return catalogue_of(
         stored_notebooks(root),
         version=project.this_project(root).version,
@@ -146,17 +135,10 @@ class Shown(NamedTuple):
 def identity(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> Shown | None:
     """Tell which number, figure or table an output shows; None for any other.
 
-    Parameters
-    ----------
-    data, metadata : mapping
-        Of the output, as in a notebook's file.
-
     Examples
     --------
     >>> identity({"image/png": "...", "text/plain": "fig-a · data 0123abcd"}, {})
     Shown(id='fig-a', what='figure')
-    >>> identity({"text/plain": "38"}, {}) is None
-    True
     """
     if RECORD in data:
         name = metadata.get("scrapbook", {}).get("name")
@@ -175,22 +157,6 @@ def joined(text: str | Iterable[str]) -> str:
 
 def plain_caption(markdown: str, page: str, texts: Mapping[str, Mapping[str, str]], at: str) -> str:
     """Return a caption as plain text, with the numbers that it takes from its page or another.
-
-    Parameters
-    ----------
-    markdown : str
-        As it stands in the cell's metadata.
-    page : str
-        The page it stands on.
-    texts : mapping of str to mapping of str to str
-        Texts of the numbers, by page and id.
-    at : str
-        What the error message calls the place.
-
-    Raises
-    ------
-    InputError
-        If a page does not show a number.
 
     Examples
     --------

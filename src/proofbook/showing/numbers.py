@@ -143,32 +143,10 @@ def quantity(
     unit: str | None = None,
     claim: Claim | None = None,
 ) -> Quantity:
-    """Return a number's exact value with its unit.
+    """Return a number's exact value with its unit, or refuse one that nothing says, or two things.
 
-    Parameters
-    ----------
-    id : str
-        The number's id; its last word may say the unit, where the project says that it does.
-    value : int, Fraction, Decimal, float, NumPy scalar or str
-        The number.
-    fmt : str, optional
-        The format it is shown in. One in percent makes the value one in percent.
-    unit : str, optional
-        What it is counted in; empty for a pure number. It may be left out where the claim, the
-        format or the id says it.
-    claim : Claim, optional
-        What is published under the id.
-
-    Returns
-    -------
-    Quantity
-        A fraction as ``153/4``, a float with twelve significant digits; ``text`` is the unit of
-        words.
-
-    Raises
-    ------
-    InputError
-        If nothing says the unit, or two things say different ones.
+    A fraction stands as ``153/4``, a float with twelve significant digits; a format in percent
+    makes the value one in percent; ``text`` is the unit of words.
 
     Examples
     --------
@@ -176,12 +154,17 @@ def quantity(
     Quantity(value='153/4', unit='parts')
     >>> quantity("stock.share", Fraction(183, 500), ".1%")
     Quantity(value='183/5', unit='%')
-    >>> quantity("stock.name", "The other shop")
-    Quantity(value='The other shop', unit='text')
     """
     if unit is not None and (not isinstance(unit, str) or unit != " ".join(unit.split())):
         raise InputError(f"{id}: unit {unit!r}; accepted: one line of text, '' for a pure number")
-    known = _known_unit(value, fmt, claim)
+    in_percent = isinstance(fmt, str) and fmt.endswith(PERCENT)
+    known: str | None
+    if claim is not None:
+        known = claim.unit
+    elif isinstance(value, str):
+        known = TEXT
+    else:
+        known = PERCENT if in_percent else "bytes" if fmt == "bytes" else None
     if known is not None and unit not in (None, known):
         raise InputError(f"{id}: unit {unit!r}, but it is known to be {known!r}; leave it out")
     units = project.this_project().units
@@ -192,21 +175,7 @@ def quantity(
         raise InputError(f"{id}: no unit; accepted: unit='...' ('' for a pure number){ends}")
     if isinstance(value, str):
         return Quantity(value, found)
-    return Quantity(exact_text(value, id, times=100 if _in_percent(fmt) else 1), found)
-
-
-def _known_unit(value: object, fmt: str | None, claim: Claim | None) -> str | None:
-    if claim is not None:
-        return claim.unit
-    if isinstance(value, str):
-        return TEXT
-    if _in_percent(fmt):
-        return PERCENT
-    return "bytes" if fmt == "bytes" else None
-
-
-def _in_percent(fmt: object) -> bool:
-    return isinstance(fmt, str) and fmt.endswith(PERCENT)
+    return Quantity(exact_text(value, id, times=100 if in_percent else 1), found)
 
 
 # ---------------------------------------------------------------- published
@@ -260,13 +229,7 @@ def _read(name: str, path: Path, source: str) -> dict[str, Claim]:
 
 
 def published(id: str) -> Claim | None:
-    """Find a published number in any table; None if its id is in none.
-
-    Raises
-    ------
-    InputError
-        If two tables hold the id.
-    """
+    """Find a published number in any table of the project; None if its id is in none."""
     here = project.this_project()
     tables = [read_claims(name) for name in here.published if (here.data / name).is_file()]
     found = [claims[id] for claims in tables if id in claims]
@@ -285,13 +248,7 @@ def _same(value: object, claim: Claim) -> bool:
 
 
 def check_claim(claim: Claim, value: object) -> None:
-    """Compare a value with a published one, exactly.
-
-    Raises
-    ------
-    ClaimMismatch
-        If they differ; the message names both, the unit, the source and the line.
-    """
+    """Compare a value with a published one, exactly."""
     if not _same(value, claim):
         raise ClaimMismatch(
             f"{claim.id}: {value} here, {claim.text} {claim.unit} published "
@@ -345,28 +302,19 @@ def claims_table(
     rows = []
     for id, claim in claims.items():
         value = recomputed.get(id)
-        if id in reasons:
-            if claim.source == "article":
-                raise InputError(f"cited: {id} is the article's own; accepted: recomputed")
-            verdict, reason = "cited", reasons[id]
-        elif id not in recomputed:
+        if id in reasons and claim.source == "article":
+            raise InputError(f"cited: {id} is the article's own; accepted: recomputed")
+        if id not in reasons and id not in recomputed:
             raise InputError(f"{id}: neither recomputed nor cited ({claim.where})")
+        if id in reasons:
+            verdict, reason = "cited", reasons[id]
         elif _same(value, claim):
             verdict, reason = "reproduced", ""
         elif id in why:
             verdict, reason = "differs", why[id]
         else:
             check_claim(claim, value)
-        rows.append(
-            {
-                "claim": id,
-                "published": claim.value,
-                "unit": claim.unit,
-                "given": claim.given,
-                "source": claim.source,
-                "recomputed": value,
-                "verdict": verdict,
-                "why": reason or None,
-            }
-        )
-    return pd.DataFrame(rows, dtype=object)
+        about = (id, claim.value, claim.unit, claim.given, claim.source)
+        rows.append((*about, value, verdict, reason or None))
+    columns = ["claim", "published", "unit", "given", "source", "recomputed", "verdict", "why"]
+    return pd.DataFrame(rows, columns=columns, dtype=object)

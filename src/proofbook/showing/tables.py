@@ -95,7 +95,11 @@ def table(
         plain_caption,
         f'{html_caption} <span class="kv-kind">{html.escape(kind_line)}</span>',
         {
-            name: "kv-num" if right else "kv-long" if max(map(_length, texts)) > LONG_TEXT else ""
+            name: "kv-num"
+            if right
+            else "kv-long"
+            if max(len(text or "") for text in texts) > LONG_TEXT
+            else ""
             for name, (texts, right) in zip(names, columns, strict=True)
         },
         [[GAP if text is None else html.escape(text) for text in row] for row in rows],
@@ -127,10 +131,6 @@ def _column_text(values: list[object], fmt: str | None, name: str) -> tuple[list
         else:
             texts.append(format_value(value, None if isinstance(value, str) else fmt, name=at))
     return texts, numeric
-
-
-def _length(text: str | None) -> int:
-    return len(text or "")
 
 
 def _caption(caption: object, id: str) -> tuple[str, str]:
@@ -204,18 +204,6 @@ def named_columns(frame: object, id: str) -> pd.DataFrame:
 
 def csv_bytes(frame: pd.DataFrame, id: str) -> bytes:
     r"""Return a frame as CSV: exact values, and no text that can be taken for a formula.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        With named columns, see :func:`named_columns`.
-    id : str
-        What the error message calls it.
-
-    Raises
-    ------
-    InputError
-        For an infinity.
 
     Examples
     --------
