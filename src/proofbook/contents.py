@@ -63,17 +63,7 @@ def is_current(place: Place, inputs: str) -> bool:
 
 
 def find_root(start: Path) -> Path:
-<<<<<<< HEAD
-    """Return the folder at or above `start` that holds ``_toc.yml``.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
-=======
     """Return the folder at or above `start` that holds ``_toc.yml``."""
->>>>>>> af99c42 (Say the base of the book shorter; exact values as JSON stand with the other plain text)
     for folder in (start, *start.parents):
         if (folder / TABLE_OF_CONTENTS).is_file():
             return folder
@@ -83,17 +73,6 @@ def find_root(start: Path) -> Path:
 # ---------------------------------------------------------------- pages
 
 
-<<<<<<< HEAD
-=======
-def chapters(root: Path) -> list[Path]:
-    """Return :func:`page_files`; a table of contents that cannot be read ends the build."""
-    try:
-        return page_files(root)
-    except InputError as error:
-        raise BuildError(str(error)) from error
-
-
->>>>>>> af99c42 (Say the base of the book shorter; exact values as JSON stand with the other plain text)
 def page_files(root: Path) -> list[Path]:
     """Return the file of every page of a checkout, in the order of its table of contents.
 
