@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from kvledger.measure.library_peers import PEERS
 from kvledger.measure.machine import DoesNotFitError, Stopwatch, Timed, run_rounds
 from kvledger.measure.measurement import Run, Settings, take_record
 from kvledger.measure.peers import Peer
-from kvledger.measure.record import CaseShape, read_record, write_record
+from kvledger.measure.record import CaseShape, Record, read_record, write_record
 from kvledger.measure.sweeps import (
     CACHE_MULTIPLE,
     DEEPSEEK_V2_LITE,
@@ -64,7 +64,6 @@ from kvledger.measure.sweeps import (
     cpu_sweeps,
     gpu_sweeps,
     running_lengths,
-    trace_case,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,17 +97,19 @@ def small_sweeps() -> tuple[Sweep, ...]:
     )
 
 
-def small_settings(**changes: Any) -> Settings:
-    settings = Settings(
-        device="cpu",
-        quick=True,
-        page_sizes=(4, 16),
-        peers=("sdpa", "gather_sdpa"),
-        sweeps=small_sweeps(),
-        least_bytes=1,
-        copy_bytes=2**16,
-    )
-    return dataclasses.replace(settings, **changes)
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on small cases."""
+    use(monkeypatch, small_sweeps())
+    monkeypatch.setattr(measurement, "CACHE_MULTIPLE", 0)
+    monkeypatch.setattr(measurement, "_COPY_BYTES", {"cpu": 2**16})
+
+
+def use(monkeypatch: pytest.MonkeyPatch, planned: Sequence[Sweep]) -> None:
+    monkeypatch.setattr(measurement, "cpu_sweeps", lambda *a, **k: planned)
+
+
+SETTINGS = Settings(device="cpu", quick=True, page_sizes=(4, 16), peers=("sdpa", "gather_sdpa"))
 
 
 # --------------------------------------------------------------------------- cases
@@ -126,17 +127,10 @@ def test_a_table_uses_every_page_of_the_pool_once(
     assert sorted(used) == list(range(placement.sizes.pages))
     if layout == "in_order":
         assert used == sorted(used)
+    elif len(used) > 99:
+        assert (np.diff(used) == 1).sum() < 12  # neighbours no more often than chance has it
     assert placement.sizes.pages == sum(-(-length // page_size) for length in lengths)
     assert placement.slots >= sum(lengths) > placement.slots - page_size * len(lengths)
-
-
-def test_a_random_table_is_a_permutation_of_all_pages() -> None:
-    placement = Placement(fixed(SMALL, 8, 256, "float16"), "random", 1)
-    tables = [placement.table(np.random.default_rng(seed)).ravel() for seed in (1, 1, 2)]
-    assert (tables[0] == tables[1]).all()
-    assert (tables[0] != tables[2]).mean() > 0.9
-    # No two pages in a row are neighbours more often than chance has it.
-    assert (np.diff(tables[0]) == 1).sum() < 8
 
 
 @pytest.mark.parametrize("heads", [LLAMA_3_1_8B, LLAMA_2_7B, DEEPSEEK_V2_LITE])
@@ -153,13 +147,12 @@ def test_moved_bytes_by_hand(heads: Heads) -> None:
 @given(st.integers(1, 9), st.integers(1, 8))
 def test_every_page_size_moves_the_same_bytes_but_for_the_table(batch: int, steps: int) -> None:
     case = fixed(LLAMA_3_1_8B, batch, steps * 256, "float16")
+    plain = contiguous(case)
     for size in PAGE_SIZES:
         placement = Placement(case, "random", size)
-        assert placement.slots == case.tokens == contiguous(case).slots
-        assert (
-            placement.moved_bytes - 4 * placement.sizes.pages
-            == contiguous(case).moved_bytes - 4 * batch
-        )
+        assert placement.slots == case.tokens == plain.slots
+        table_bytes = 4 * (placement.sizes.pages - batch)
+        assert placement.moved_bytes - table_bytes == plain.moved_bytes
 
 
 def test_running_requests_are_drawn_by_how_long_they_run(
@@ -209,7 +202,7 @@ def test_a_gpu_run_covers_what_it_should() -> None:
         assert pool_bytes(sweep.placements()) < H200_BYTES / 4
 
 
-@pytest.mark.parametrize("cache", [2**23, 2**25, 2**29])
+@pytest.mark.parametrize("cache", [2**23, 2**29])
 def test_a_cpu_run_works_on_several_times_the_cache(cache: int) -> None:
     planned = cpu_sweeps(PAGE_SIZES, quick=False, seed=0, least_bytes=CACHE_MULTIPLE * cache)
     assert all(sweep.case.kv_bytes >= CACHE_MULTIPLE * cache for sweep in planned)
@@ -365,68 +358,53 @@ def test_an_output_that_is_not_written_is_seen() -> None:
 class Scripted(Stopwatch):
     """A stopwatch on a clock of its own: each call takes what the script says."""
 
-    def __init__(self, takes: dict[str, float], clock: list[float]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **takes: float) -> None:
         super().__init__(CPU)
-        self.takes, self.clock, self.order = takes, clock, list[str]()
+        self.takes, self.now, self.order = takes, 100.0, list[str]()
+        monkeypatch.setattr(machine.time, "monotonic", lambda: self.now)
+        self.timed = [Timed(name, lambda: None, "host") for name in takes]
+        for each in self.timed:
+            self.pilot(each)
+        self.order.clear()
 
     def seconds(self, timed: Timed) -> float:
         self.order.append(timed.name)
-        self.clock[0] += self.takes[timed.name] * timed.calls
+        self.now += self.takes[timed.name] * timed.calls
         return self.takes[timed.name]
 
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [100.0]
-    monkeypatch.setattr(machine.time, "monotonic", lambda: now[0])
-    return now
+    def rounds(self, time_s: float) -> list[Timed]:
+        options: dict[str, Any] = {"repetitions": 11, "least": 5, "rng": np.random.default_rng(0)}
+        return run_rounds(self.timed, self, deadline=self.now + time_s, **options)
 
 
-def scripted(clock: list[float], **takes: float) -> tuple[Scripted, list[Timed]]:
-    watch = Scripted(takes, clock)
-    timed = [Timed(name, lambda: None, "host") for name in takes]
-    for each in timed:
-        watch.pilot(each)
-    watch.order.clear()
-    return watch, timed
-
-
-def rounds(watch: Scripted, timed: list[Timed], deadline: float, **changes: Any) -> list[Timed]:
-    options: dict[str, Any] = {"repetitions": 11, "least": 5, "rng": np.random.default_rng(0)}
-    return run_rounds(timed, watch, deadline=deadline, **(options | changes))
-
-
-def test_every_round_has_each_call_once_in_a_new_order(clock: list[float]) -> None:
-    watch, timed = scripted(clock, a=0.01, b=0.02, c=0.03, d=0.04)
-    assert rounds(watch, timed, 1e9) == timed
-    assert [len(each.seconds) for each in timed] == [11] * 4
+def test_every_round_has_each_call_once_in_a_new_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Scripted(monkeypatch, a=0.01, b=0.02, c=0.03, d=0.04)
+    assert watch.rounds(1e9) == watch.timed
+    assert [len(each.seconds) for each in watch.timed] == [11] * 4
     orders = [tuple(watch.order[i : i + 4]) for i in range(0, 44, 4)]
     assert all(sorted(order) == list("abcd") for order in orders)
     assert len(set(orders)) > 3
 
 
-def test_rounds_stop_in_time_but_not_below_the_fewest(clock: list[float]) -> None:
-    watch, timed = scripted(clock, a=1.0, b=1.0)
-    rounds(watch, timed, clock[0] + 15.0)
-    assert len(timed[0].seconds) == 7  # 14 s; an eighth would end after 16
-    watch, timed = scripted(clock, a=1.0, b=1.0)
-    rounds(watch, timed, clock[0] + 10.0)
-    assert len(timed[0].seconds) == 5
+@pytest.mark.parametrize(("time_s", "done"), [(15.0, [7, 7]), (10.0, [5, 5]), (9.0, [9, 0])])
+def test_rounds_stop_in_time_but_not_below_the_fewest(
+    monkeypatch: pytest.MonkeyPatch, time_s: float, done: list[int]
+) -> None:
+    """An eighth round would end after 16 s; the last are left out where five do not fit."""
+    watch = Scripted(monkeypatch, a=1.0, b=1.0)
+    kept = watch.rounds(time_s)
+    assert [len(each.seconds) for each in watch.timed] == done
+    assert kept == [each for each in watch.timed if each.seconds]
 
 
-def test_the_last_are_left_out_where_the_fewest_rounds_do_not_fit(clock: list[float]) -> None:
-    watch, timed = scripted(clock, a=1.0, b=1.0, c=1.0)
-    kept = rounds(watch, timed, clock[0] + 11.0)
-    assert [each.name for each in kept] == ["a", "b"]
-    assert timed[2].seconds == []
-    watch, timed = scripted(clock, a=1.0)
+def test_a_first_call_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DoesNotFitError, match="5 repetitions of a do not fit into the time"):
-        rounds(watch, timed, clock[0] + 4.0)
+        Scripted(monkeypatch, a=1.0).rounds(4.0)
 
 
-def test_short_calls_are_repeated(clock: list[float]) -> None:
-    _, timed = scripted(clock, short=1e-3, shorter=1e-9, long=1.0)
-    assert [each.calls for each in timed] == [5, 200, 1]
+def test_short_calls_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Scripted(monkeypatch, short=1e-3, shorter=1e-9, long=1.0)
+    assert [each.calls for each in watch.timed] == [5, 200, 1]
 
 
 def test_host_seconds_are_those_of_one_call() -> None:
@@ -468,13 +446,6 @@ def test_device_seconds_are_between_events_with_the_queue_filled(
     assert log == [*warm_up, "sleep", "event", "call", "call", "call", "event", "wait"]
 
 
-def test_a_copy_reads_and_writes_its_bytes() -> None:
-    call, moved = machine.copy_call(2**12, CPU)
-    target = call()
-    assert moved == 2 * 2**12 == 2 * target.nbytes
-    assert target.count_nonzero() > 900
-
-
 # --------------------------------------------------------------------------- the host's work
 
 
@@ -505,13 +476,6 @@ def test_a_table_that_grows_is_the_table_built_anew(
     assert extend_page_table(grown, page_size, steps) == allocate_pages(listed, page_size, steps)
     np.testing.assert_array_equal(grown.table, build_page_table(listed.page_ids))
     assert grown.in_table.tolist() == [len(ids) for ids in listed.page_ids]
-
-
-@given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=9))
-def test_a_built_table_holds_the_lists(page_ids: list[list[int]]) -> None:
-    table = build_page_table(page_ids)
-    assert table.dtype == np.int32
-    assert [[p for p in row if p >= 0] for row in table.tolist()] == page_ids
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), max_size=40), st.integers(1, 9))
@@ -549,9 +513,8 @@ def test_host_work_counts_what_it_did() -> None:
 
 
 def test_host_work_stops_in_time_with_the_fewest_rounds_done() -> None:
-    found = measure_host(
-        (16,), (5,), steps=2, prompt_tokens=32, repetitions=9, least=3, deadline=0.0
-    )
+    options = {"steps": 2, "prompt_tokens": 32, "repetitions": 9, "least": 3}
+    found = measure_host((16,), (5,), **options, deadline=0.0)  # type: ignore[arg-type]
     assert {len(work.seconds) for work in found} == {3}
 
 
@@ -619,8 +582,9 @@ def test_without_torch_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
 # --------------------------------------------------------------------------- runs
 
 
+@pytest.mark.usefixtures("tiny")
 def test_a_small_run_is_a_whole_record(tmp_path: Path) -> None:
-    record = take_record(small_settings(), command="here")
+    record = take_record(SETTINGS, command="here")
     write_record(record, tmp_path / "a.json")
     record = read_record(tmp_path / "a.json")
     assert [case.id for case in record.cases] == [
@@ -654,8 +618,9 @@ def test_a_small_run_is_a_whole_record(tmp_path: Path) -> None:
     assert "small-1.b2.c256" in lines[1]
 
 
+@pytest.mark.usefixtures("tiny")
 def test_what_a_device_lacks_is_recorded_with_its_reason() -> None:
-    record = take_record(small_settings(peers=("triton", "sdpa"), sweeps=small_sweeps()[:1]))
+    record = take_record(dataclasses.replace(SETTINGS, peers=("triton", "sdpa")))
     (absence,) = [a for a in record.absent if a.reason != "not asked for"]
     assert (absence.peer, absence.case, absence.page_size) == ("triton", None, None)
     assert "GPU" in absence.reason
@@ -680,13 +645,20 @@ def right(inputs: DecodeInputs) -> torch.Tensor:
     return paged_decode_reference(inputs, inputs.q.dtype)
 
 
-def with_peer(monkeypatch: pytest.MonkeyPatch, peer: Peer) -> Settings:
-    monkeypatch.setattr("kvledger.measure.measurement.PEERS", (peer,))
-    return small_settings(peers=None, sweeps=small_sweeps()[:1])
+@pytest.fixture
+def record_of(tiny: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
+    """Take a record of one peer on the first small sweep, or on another."""
+
+    def take(peer: Peer, sweep: Sweep | None = None) -> Record:
+        monkeypatch.setattr(measurement, "PEERS", (peer,))
+        use(monkeypatch, [sweep or small_sweeps()[0]])
+        return take_record(dataclasses.replace(SETTINGS, peers=None))
+
+    return take
 
 
-def test_a_right_peer_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = take_record(with_peer(monkeypatch, Made()))
+def test_a_right_peer_is_timed(record_of: Callable[..., Record]) -> None:
+    record = record_of(Made())
     assert {(t.peer, t.layout, t.page_size) for t in record.timings} == {
         ("made", layout, size) for layout in ("random", "in_order") for size in (4, 16)
     }
@@ -716,13 +688,15 @@ def not_written(inputs: DecodeInputs) -> torch.Tensor:
     ],
 )
 def test_a_wrong_peer_stops_the_run(
-    monkeypatch: pytest.MonkeyPatch, step: Callable[[DecodeInputs], torch.Tensor], message: str
+    record_of: Callable[..., Record],
+    monkeypatch: pytest.MonkeyPatch,
+    step: Callable[[DecodeInputs], torch.Tensor],
+    message: str,
 ) -> None:
     timed: list[Timed] = []
-    settings = with_peer(monkeypatch, Made(step))
     monkeypatch.setattr(measurement, "run_rounds", lambda *a, **k: timed.extend(a[0]))
     with pytest.raises(LedgerError, match=message):
-        take_record(settings)
+        record_of(Made(step))
     assert timed == []
 
 
@@ -735,14 +709,9 @@ class Choosy(Made):
 
 
 def test_what_a_peer_refuses_is_recorded_once_for_each_page_size(
-    monkeypatch: pytest.MonkeyPatch,
+    record_of: Callable[..., Record],
 ) -> None:
-    settings = dataclasses.replace(
-        with_peer(monkeypatch, Choosy()),
-        page_sizes=(1, 4, 16),
-        sweeps=(dataclasses.replace(small_sweeps()[0], page_sizes=(16, 4, 1)),),
-    )
-    record = take_record(settings)
+    record = record_of(Choosy(), dataclasses.replace(small_sweeps()[0], page_sizes=(16, 4, 1)))
     assert {t.page_size for t in record.timings} == {1}
     assert [(a.case, a.page_size) for a in record.absent] == [
         ("small-1.b2.c256", 16), ("small-1.b2.c256", 4)
@@ -757,7 +726,7 @@ class EqualOnly(Made):
 
 
 def test_a_peer_for_equal_lengths_is_checked_on_equal_lengths(
-    monkeypatch: pytest.MonkeyPatch,
+    record_of: Callable[..., Record],
 ) -> None:
     seen: list[list[int]] = []
 
@@ -765,17 +734,17 @@ def test_a_peer_for_equal_lengths_is_checked_on_equal_lengths(
         seen.append(inputs.lengths.tolist())
         return right(inputs)
 
-    settings = with_peer(monkeypatch, EqualOnly(watching))
-    equal = Sweep(fixed(SMALL, 2, 512, "float32"), (16,))
-    take_record(dataclasses.replace(settings, sweeps=(equal,)))
+    record_of(EqualOnly(watching), Sweep(fixed(SMALL, 2, 512, "float32"), (16,)))
     assert {tuple(lengths) for lengths in seen} == {(512, 512), (300, 300)}
 
 
-def test_a_run_without_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("tiny")
+def test_a_run_without_time_says_so() -> None:
     with pytest.raises(DoesNotFitError, match="left out: the time limit; accepted: a longer"):
-        take_record(small_settings(time_limit_s=1e-9))
+        take_record(dataclasses.replace(SETTINGS, time_limit_s=1e-9))
 
 
+@pytest.mark.usefixtures("tiny")
 def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def late(self: Any, sweep: Sweep, deadline: float, extra: Any = ()) -> None:
         if sweep.case.id != "small-1.b2.c256":
@@ -784,7 +753,7 @@ def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.Mo
 
     real = measurement.Run.sweep
     monkeypatch.setattr(measurement.Run, "sweep", late)
-    record = take_record(small_settings())
+    record = take_record(SETTINGS)
     assert [case.id for case in record.cases] == ["small-1.b2.c256"]
     left_out = [a for a in record.absent if a.reason != "not asked for"]
     assert {a.case for a in left_out} == {
@@ -818,8 +787,11 @@ def test_a_peer_that_would_take_too_long_to_prepare_is_left_out() -> None:
 
 
 def test_a_case_that_the_cache_could_hold_is_not_measured() -> None:
-    with pytest.raises(LedgerError, match=r"has 0 MiB of K and V; accepted: at least 1 MiB, of"):
-        take_record(small_settings(least_bytes=2**20))
+    made = Run(CPU, [Made()], least_bytes=2**20, repetitions=5)
+    with pytest.raises(
+        DoesNotFitError, match=r"has 0 MiB of K and V; accepted: at least 1 MiB, of"
+    ):
+        made.sweep(small_sweeps()[0], 1e18)
 
 
 def test_little_memory_makes_small_working_sets_and_says_so(
@@ -827,29 +799,22 @@ def test_little_memory_makes_small_working_sets_and_says_so(
 ) -> None:
     about = dataclasses.replace(machine.describe(CPU), last_level_cache_bytes=2**30)
     monkeypatch.setattr(measurement, "free_bytes", lambda device: 16 * 2**30)
-    least, notes = measurement._least_bytes(Settings(), about, CPU)
+    least, notes = measurement._least_bytes(about, CPU)
     assert least == 2 * 2**30
     assert "2.0 times the last-level cache" in notes[0]
     monkeypatch.setattr(measurement, "free_bytes", lambda device: 64 * 2**30)
-    assert measurement._least_bytes(Settings(), about, CPU) == (4 * 2**30, [])
+    assert measurement._least_bytes(about, CPU) == (4 * 2**30, [])
 
 
+@pytest.mark.usefixtures("tiny")
 def test_no_memory_is_said_before_any_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free_bytes", lambda device: 2**20)
     monkeypatch.setattr(measurement, "Pool", None)
     with pytest.raises(LedgerError, match=r"working set of small-1.b2.c256 needs .* are free"):
-        take_record(small_settings())
+        take_record(SETTINGS)
 
 
 # --------------------------------------------------------------------------- the command
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command on small cases."""
-    monkeypatch.setattr(measurement, "cpu_sweeps", lambda *a, **k: list(small_sweeps()))
-    monkeypatch.setattr(measurement, "CACHE_MULTIPLE", 0)
-    monkeypatch.setattr(measurement, "_COPY_BYTES", {"cpu": 2**16})
 
 
 #: What `python -m kvledger.measure` must do without.
@@ -1022,10 +987,3 @@ def test_the_module_is_a_command() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "measure: a page size is 5; accepted: powers of 2 from 1 to 256\n"
-
-
-def test_trace_cases_are_real_lengths() -> None:
-    case = trace_case(LLAMA_3_1_8B, 16, "azure_conv_2023", "float32")
-    assert len(set(case.held_tokens)) > 1
-    assert case.batch == 16
-    assert case.id == "llama-3.1-8b.b16.azure_conv_2023"

@@ -22,11 +22,11 @@ from kvledger.measure import library_peers, peers
 from kvledger.measure.decode_step import DecodeInputs, paged_decode_reference
 from kvledger.measure.library_peers import (
     PEERS,
-    Csr,
     CudnnPaged,
     FlashInfer,
     FlashPaged,
     PallasPaged,
+    csr,
     pallas_cut,
     whole_blocks,
 )
@@ -303,7 +303,7 @@ def page_tables(draw: st.DrawFn) -> DecodeInputs:
 def test_a_table_in_rows_lists_the_pages_of_each_request(step: DecodeInputs) -> None:
     table, lengths = step.page_table, step.lengths
     num_pages, page_size = step.k_pages.shape[:2]
-    rows = Csr.of(step)
+    indptr, listed, last_page_len = csr(step)
     indices: list[int] = []
     starts = [0]
     for request, length in enumerate(lengths.tolist()):
@@ -312,10 +312,10 @@ def test_a_table_in_rows_lists_the_pages_of_each_request(step: DecodeInputs) -> 
             indices.append(int(table[request, tokens // page_size]))
             tokens += page_size
         starts.append(len(indices))
-        assert rows.last_page_len[request] == length - (tokens - page_size)
-    assert rows.indices.tolist() == indices
-    assert rows.indptr.tolist() == starts
-    assert {part.dtype for part in rows} == {torch.int32}
+        assert last_page_len[request] == length - (tokens - page_size)
+    assert listed.tolist() == indices
+    assert indptr.tolist() == starts
+    assert {part.dtype for part in (indptr, listed, last_page_len)} == {torch.int32}
 
     filled = peers.filled_table(step)
     places = physical_to_logical(step)
@@ -539,24 +539,24 @@ def test_cudnn_must_know_page_tables(
     monkeypatch: pytest.MonkeyPatch, version: int, reason: str | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", libraries.cudnn(version))  # type: ignore[misc]
-    assert library_peers.cudnn_too_old() == reason
+    assert CudnnPaged()._lacks("cuda") == reason
 
 
 def test_a_frontend_without_cudnn_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     library = libraries.cudnn()
     library.backend_version = libraries.failing(RuntimeError("Unable to find symbol"))
     monkeypatch.setitem(sys.modules, "cudnn", library)  # type: ignore[misc]
-    reason = library_peers.cudnn_too_old()
+    reason = CudnnPaged()._lacks("cuda")
     assert reason == "the frontend finds no cuDNN (RuntimeError: Unable to find symbol)"
 
 
 def test_a_torch_that_hands_no_table_on_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert library_peers.lacks_block_table() is None
+    assert FlashPaged()._lacks("cuda") is None
 
     def older(query: Any, key: Any, value: Any, cu_seq_q: Any, cu_seq_k: Any) -> None: ...
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", older)
-    assert library_peers.lacks_block_table() == (
+    assert FlashPaged()._lacks("cuda") == (
         f"torch {torch.__version__} hands no block_table to FlashAttention"
     )
 

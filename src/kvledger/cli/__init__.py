@@ -16,7 +16,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from kvledger.core.errors import LedgerError
+from kvledger.core.errors import InputError, LedgerError
 from proofbook.plaintext import printable
 
 DONE, BROKEN, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(arguments)
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED, debug)
-    except LedgerError as error:
+    except InputError as error:
         # Some computations say in words what an interrupt left.
         interrupted = isinstance(error.__context__, KeyboardInterrupt)
         return _say(str(error), INTERRUPTED if interrupted else UNUSABLE, debug)

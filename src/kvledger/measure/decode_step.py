@@ -31,20 +31,12 @@ _MOST_CHECKED_TOKENS = 2**17
 class DecodeInputs(NamedTuple):
     """The tensors of a paged decode step, the elements of their last dimensions side by side.
 
-    Parameters
-    ----------
-    q : Tensor, shape (batch, q_heads, head_dim)
-        float16, bfloat16 or float32.
-    k_pages : Tensor, shape (pages, page_size, kv_heads, head_dim)
-        Of q's data type, or float8 beside a 16-bit q.
-    v_pages : Tensor, shape (pages, page_size, kv_heads, value_dim)
-        Of k_pages' data type; it may be a view of k_pages' first elements.
-    page_table : Tensor, shape (batch, max_pages)
-        int32: the page of each run of page_size tokens. Entries that no token needs are not read.
-    lengths : Tensor, shape (batch,)
-        int32: tokens a request holds, at least 1.
-    scale : float, optional
-        Factor on the scores; ``head_dim ** -0.5`` when not given.
+    q, [batch, q_heads, head_dim], is float16, bfloat16 or float32. k_pages, [pages, page_size,
+    kv_heads, head_dim], and v_pages, [pages, page_size, kv_heads, value_dim], are of its type, or
+    float8 beside a 16-bit q; v_pages may be a view of k_pages' first elements. page_table, [batch,
+    max_pages], and lengths, [batch], are int32: the page of each run of page_size tokens, where
+    entries that no token needs are not read, and the tokens that a request holds, at least 1. The
+    scale is a factor on the scores, ``head_dim ** -0.5`` when not given.
     """
 
     q: torch.Tensor
@@ -223,22 +215,12 @@ def paged_decode_reference(
     """Attend from one new token a request to the tokens in its pages, in plain torch.
 
     Token t of request r stands in page ``page_table[r, t // page_size]`` at slot
-    ``t % page_size``. Query head h reads K and V head ``h // (q_heads / kv_heads)``.
-
-    Parameters
-    ----------
-    inputs : DecodeInputs
-    dtype : torch.dtype
-        What everything is converted to and computed in.
+    ``t % page_size``. Query head h reads K and V head ``h // (q_heads / kv_heads)``. Everything is
+    converted to `dtype` and computed in it.
 
     Returns
     -------
     Tensor, shape (batch, q_heads, value_dim), of `dtype`
-
-    Raises
-    ------
-    LedgerError
-        For tensors that do not go together.
 
     Examples
     --------
@@ -268,12 +250,7 @@ def paged_decode_reference(
 class Pool:
     """K and V of a case in slots of random values, of which each placement takes a view.
 
-    Parameters
-    ----------
-    placements : list of Placement
-        Those of one case that will be asked for: the pool has room for the largest.
-    device : torch.device
-    seed : int
+    There is room for the largest of the placements.
     """
 
     def __init__(self, placements: list[Placement], device: torch.device, seed: int) -> None:
@@ -314,7 +291,7 @@ def pool_bytes(placements: list[Placement]) -> int:
 
 
 def short_lengths(case: CaseShape, *, ragged: bool = True) -> list[int]:
-    """Return lengths of a case's requests cut short, all alike for a peer that asks for that.
+    """Return a case's lengths cut short, all alike for a peer that asks for that.
 
     A single token too many, too few or from a wrong page shows among so few.
     """
@@ -341,8 +318,7 @@ def checked_requests(case: CaseShape) -> list[int]:
 def poisoned(call: Callable[[], torch.Tensor]) -> torch.Tensor:
     """Call twice, with what the first call returned overwritten before the second.
 
-    So an output that the second call does not write, whether it returns the same memory or gets
-    it back from the allocator, is not taken for a result.
+    So an output that the second call does not write is not taken for a result.
     """
     first = call()
     first.fill_(float("nan"))
@@ -355,11 +331,8 @@ def checked_error(
 ) -> float:
     """Return the greatest relative distance of some requests from their reference.
 
-    Raises
-    ------
-    LedgerError
-        If the shape is another, a value of any request is not finite, or the distance is beyond
-        the tolerance of the data type: then nothing is timed.
+    Another shape, a value that is not finite, or a distance beyond the tolerance of the data type
+    is a LedgerError: then nothing is timed.
     """
     heads = tuple(reference.shape[1:])
     if out.dim() != 3 or tuple(out.shape[1:]) != heads or out.shape[0] <= max(requests):

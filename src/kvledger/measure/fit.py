@@ -21,15 +21,12 @@ from kvledger.core.errors import LedgerError
 if TYPE_CHECKING:
     from kvledger.measure.record import Record
 
+#: Two points always lie on a line.
 MIN_PAGE_SIZES = 3
-"""Two points always lie on a line."""
-
+#: Fewer say next to nothing about their own spread.
 MIN_REPETITIONS = 5
-"""Fewer say next to nothing about their own spread."""
-
+#: Share of repeated runs whose interval is meant to hold the true value.
 LEVEL = 0.95
-"""Share of repeated runs whose interval is meant to hold the true value."""
-
 RESAMPLES = 2000
 
 Floats = npt.NDArray[np.float64]
@@ -75,10 +72,7 @@ class PageCost:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """What a page more costs between two neighbouring page sizes, whatever the others do.
-
-    On a line every step has the same ``c_slots``.
-    """
+    """What a page more costs between two neighbouring page sizes; on a line, always the same."""
 
     smaller: int
     larger: int
@@ -106,7 +100,7 @@ def fit_pages(
     pages : sequence of int
         Pages in use at each page size; at least three numbers, all different.
     seconds : sequence of sequences of float, shape (page sizes, repetitions)
-        Times; the r-th of each row was taken in the same round.
+        Times; the r-th of each row was taken in the same round. At least five.
     tokens : int
         Tokens read, the same at every page size.
     case, peer, layout : str
@@ -114,16 +108,10 @@ def fit_pages(
     resamples, seed : int
         Of the bootstrap: the same seed gives the same interval.
 
-    Returns
-    -------
-    PageCost
-
     Raises
     ------
     LedgerError
-        For fewer than three page sizes or five repetitions, a time that is not a positive number,
-        a page count that stands twice, rows of different lengths, or a line that is not positive
-        without pages.
+        For what cannot be fitted, or a line that is not positive without pages.
 
     Notes
     -----
@@ -142,21 +130,20 @@ def fit_pages(
     """
     name = _name(case, peer, layout)
     counts, times = _checked(pages, seconds, tokens, name)
-    medians = np.median(times, axis=1)
-    a, b = (float(x) for x in _lines(counts, medians))
+    medians, drawn = np.median(times, axis=1), _resampled(times, resamples, seed)
+    a, b = map(float, _lines(counts, medians))
     if not a > 0:
         raise LedgerError(
             f"{name}: the line through the times is {a:.3g} s without pages; accepted: times that "
             "leave something above zero when the pages are taken away"
         )
-    drawn = _resampled(times, resamples, seed)
     many_a, many_b = _lines(counts, drawn)
     c_all = np.divide(many_b * tokens, many_a, out=np.full_like(many_b, np.inf), where=many_a > 0)
-    b_low, b_high = _interval(many_b)
-    c_low, c_high = _interval(c_all)
+    (b_low, b_high), (c_low, c_high) = _interval(many_b), _interval(c_all)
     fitted = a + b * counts
     away = np.abs(medians - fitted) / fitted
-    spread = _spread(times) / medians
+    lower, upper = np.quantile(times, [0.25, 0.75], axis=1)
+    spread = (upper - lower) / medians
     worst = int(np.argmax(away))
     return PageCost(
         case=case,
@@ -217,11 +204,9 @@ def step_costs(
     counts, times = counts[order], times[order]
     medians, drawn = np.median(times, axis=1), _resampled(times, resamples, seed)
     steps = []
-    for i in range(len(sizes) - 1):
-        more = counts[i] - counts[i + 1]
+    for i, more in enumerate(counts[:-1] - counts[1:]):
         scale = tokens / more
-        each = (drawn[:, i] - drawn[:, i + 1]) / drawn[:, -1] * scale
-        low, high = _interval(each)
+        low, high = _interval((drawn[:, i] - drawn[:, i + 1]) / drawn[:, -1] * scale)
         c = (medians[i] - medians[i + 1]) / medians[-1] * scale
         steps.append(StepCost(sizes[i], sizes[i + 1], int(more), float(c), low, high))
     return steps
@@ -230,15 +215,8 @@ def step_costs(
 def page_cost(
     record: Record, case: str, peer: str, layout: Literal["random", "in_order"] = "random"
 ) -> PageCost:
-    """Fit the page-size sweep of one case, peer and placement of a record.
-
-    Raises
-    ------
-    LedgerError
-        If the record has no such sweep, or as :func:`fit_pages`.
-    """
-    _, pages, seconds = sweep(record, case, peer, layout)
-    tokens = _tokens(record, case)
+    """Fit the page-size sweep of one case, peer and placement of a record."""
+    (_, pages, seconds), tokens = sweep(record, case, peer, layout), _tokens(record, case)
     return fit_pages(pages, seconds, tokens=tokens, case=case, peer=peer, layout=layout)
 
 
@@ -246,21 +224,14 @@ def page_steps(
     record: Record, case: str, peer: str, layout: Literal["random", "in_order"] = "random"
 ) -> list[StepCost]:
     """Compare neighbouring page sizes of one case, peer and placement of a record."""
-    sizes, pages, seconds = sweep(record, case, peer, layout)
-    tokens = _tokens(record, case)
-    return step_costs(sizes, pages, seconds, tokens=tokens, case=case, peer=peer, layout=layout)
+    times, tokens = sweep(record, case, peer, layout), _tokens(record, case)
+    return step_costs(*times, tokens=tokens, case=case, peer=peer, layout=layout)
 
 
 def sweep(
     record: Record, case: str, peer: str, layout: str
 ) -> tuple[list[int], list[int], list[tuple[float, ...]]]:
-    """Return page sizes, pages and seconds of one sweep of a record, smallest pages first.
-
-    Raises
-    ------
-    LedgerError
-        If nothing was timed under these names; the message lists what was.
-    """
+    """Return page sizes, pages and seconds of one sweep of a record, smallest pages first."""
     found = sorted(
         (t.page_size, t.pages, tuple(t.seconds))
         for t in record.timings
@@ -272,7 +243,8 @@ def sweep(
             f"no timings of {_name(case, peer, layout)} in {record.label}; "
             f"there are: {'; '.join(there) or 'none'}"
         )
-    return [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
+    sizes, pages, seconds = map(list, zip(*found, strict=True))
+    return sizes, pages, seconds
 
 
 def _tokens(record: Record, case: str) -> int:
@@ -325,9 +297,8 @@ def _lines(counts: Floats, medians: Floats) -> tuple[Floats, Floats]:
     at = (weights * counts).sum(axis=-1) / total
     centre = (weights * medians).sum(axis=-1) / total
     far = counts - at[..., None]
-    slope = (weights * far * (medians - centre[..., None])).sum(axis=-1) / (weights * far**2).sum(
-        axis=-1
-    )
+    rise = (weights * far * (medians - centre[..., None])).sum(axis=-1)
+    slope = rise / (weights * far**2).sum(axis=-1)
     return centre - slope * at, slope
 
 
@@ -342,11 +313,6 @@ def _resampled(times: Floats, resamples: int, seed: int) -> Floats:
 
 def _interval(values: Floats) -> tuple[float, float]:
     tail = (1 - LEVEL) / 2
-    # Linear between order statistics; an infinite c (a line that is zero without pages) stays one.
+    # Of the values themselves: an infinite c (a line that is zero without pages) stays one.
     low, high = np.quantile(values, [tail, 1 - tail], method="inverted_cdf")
     return float(low), float(high)
-
-
-def _spread(times: Floats) -> Floats:
-    low, high = np.quantile(times, [0.25, 0.75], axis=1)
-    return np.asarray(high - low)

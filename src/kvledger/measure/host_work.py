@@ -63,10 +63,7 @@ def running(lengths: Sequence[int], page_size: int, steps: int, seed: int = 0) -
 
 
 def allocate_pages(state: Running, page_size: int, steps: int) -> int:
-    """Give every request one token a step, and a page off the free list where its last is full.
-
-    Returns the pages given out.
-    """
+    """Give each request a token a step, and a page off the free list where its last is full."""
     held, page_ids, free = state.held_tokens, state.page_ids, state.free
     before = len(free)
     for _ in range(steps):
@@ -78,10 +75,7 @@ def allocate_pages(state: Running, page_size: int, steps: int) -> int:
 
 
 def extend_page_table(state: Running, page_size: int, steps: int) -> int:
-    """Keep one table, and write each new page into it when it is given out, as vLLM does now.
-
-    Returns the entries written.
-    """
+    """Keep one table, and write each new page into it when it is given out, as vLLM does now."""
     held, free, table, in_table = state.held_tokens, state.free, state.table, state.in_table
     before = len(free)
     for _ in range(steps):
@@ -144,22 +138,9 @@ def measure_host(
 ) -> list[HostTiming]:
     """Time the host's work at each page size, in rounds of all of it.
 
-    Parameters
-    ----------
-    page_sizes : sequence of int
-    lengths : sequence of int
-        Tokens that the running requests hold.
-    steps : int
-        Decode steps of one repetition of what is done each step.
-    prompt_tokens : int
-        Tokens of the prompt whose pages are hashed.
-    repetitions, least : int
-        Rounds wanted, and fewest.
-    deadline : float
-        Seconds of :func:`time.monotonic` after which, with the fewest done, no round starts.
-    seed : int
-    say : callable
-        Told how far it is.
+    Requests hold ``lengths`` tokens; one repetition makes ``steps`` decode steps, or hashes the
+    pages of ``prompt_tokens``. After ``deadline`` (seconds of :func:`time.monotonic`) no round
+    starts once the ``least`` are done.
     """
     rng = np.random.default_rng(seed)
     token_ids = rng.integers(0, 128_256, prompt_tokens).tolist()

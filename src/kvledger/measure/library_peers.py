@@ -7,7 +7,7 @@ import inspect
 import os
 import warnings
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -30,9 +30,6 @@ from kvledger.measure.sweeps import DecodeShape
 _HALVES = ("float16", "bfloat16")
 
 
-# --------------------------------------------------------------------------- FlashAttention
-
-
 class FlashPaged(Peer):
     """FlashAttention-2 inside torch, through ``varlen_attn`` and its ``block_table``.
 
@@ -44,28 +41,25 @@ class FlashPaged(Peer):
     module = "torch.nn.attention.varlen"
     dtypes = _HALVES
 
-    def absent(self, device: torch.device | str) -> str | None:
-        """Return a reason without a GPU, or a torch that hands the table on."""
-        return super().absent(device) or lacks_block_table()
+    def _lacks(self, kind: str) -> str | None:
+        if "block_table" in inspect.signature(_varlen_attn()).parameters:
+            return None
+        return f"torch {torch.__version__} hands no block_table to FlashAttention"
 
-    def refuses(self, shape: DecodeShape, device: torch.device | str) -> str | None:
-        """Return a reason for other pages and heads."""
+    def _odd(self, shape: DecodeShape, kind: str) -> str | None:
         if shape.page_size % 256:
-            return f"takes pages of multiples of 256, not {shape.page_size}"
+            return f"pages of multiples of 256, not {shape.page_size}"
         dims = (shape.head_dim, shape.value_dim)
         if dims[0] != dims[1] or dims[0] > 256:
-            return f"takes equal K and V heads up to 256, not {dims[0]} and {dims[1]}"
-        return super().refuses(shape, device)
+            return f"equal K and V heads up to 256, not {dims[0]} and {dims[1]}"
+        return None
 
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
-        from torch.nn.attention.varlen import varlen_attn
-
         q, lengths = inputs.q.contiguous(), inputs.lengths
         starts = torch.zeros(shape.batch + 1, dtype=torch.int32, device=q.device)
         starts[1:] = lengths.cumsum(0)
-        attend: Any = varlen_attn
         return partial(
-            attend,
+            _varlen_attn(),
             q,
             inputs.k_pages,
             inputs.v_pages,
@@ -80,20 +74,12 @@ class FlashPaged(Peer):
         )
 
 
-def lacks_block_table() -> str | None:
-    """Return a reason if this torch's ``varlen_attn`` takes no table, or None."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    if "block_table" in inspect.signature(varlen_attn).parameters:
-        return None
-    return f"torch {torch.__version__} hands no block_table to FlashAttention"
+def _varlen_attn() -> Any:
+    return importlib.import_module(FlashPaged.module).varlen_attn
 
 
 def _one_query_each(inputs: DecodeInputs) -> torch.Tensor:
     return torch.arange(len(inputs.q) + 1, dtype=torch.int32, device=inputs.q.device)
-
-
-# --------------------------------------------------------------------------- FlashInfer
 
 
 class FlashInfer(Peer):
@@ -111,15 +97,14 @@ class FlashInfer(Peer):
     #: Elements of the one K vector of a token, and of its part that is V, that FlashInfer knows.
     _LATENT_DIMS = (576, 512)
 
-    def refuses(self, shape: DecodeShape, device: torch.device | str) -> str | None:
-        """Return a reason for other data types, and for unequal heads that are not latent."""
+    def _odd(self, shape: DecodeShape, kind: str) -> str | None:
         dims = (shape.head_dim, shape.value_dim)
         if shape.latent and (dims != self._LATENT_DIMS or shape.kv_heads != 1):
             heads = f"{shape.kv_heads} of {dims}"
-            return f"takes a latent cache of one head of {self._LATENT_DIMS}, not {heads}"
+            return f"a latent cache of one head of {self._LATENT_DIMS}, not {heads}"
         if not shape.latent and dims[0] != dims[1]:
-            return f"takes equal K and V heads, not {dims[0]} and {dims[1]}"
-        return super().refuses(shape, device)
+            return f"equal K and V heads, not {dims[0]} and {dims[1]}"
+        return None
 
     def extra_bytes(self, shape: DecodeShape) -> int:
         """Return the bytes of the workspace and of the table in rows."""
@@ -132,25 +117,17 @@ class FlashInfer(Peer):
         return plan(library, workspace, shape, inputs)
 
 
-class Csr(NamedTuple):
-    """The pages of all requests in one row, as FlashInfer reads them; all int32.
+def csr(inputs: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return a page table in rows of CSR, as FlashInfer reads it: indptr, indices, last_page_len.
 
-    Request r holds the pages ``indices[indptr[r]:indptr[r + 1]]``, and ``last_page_len[r]`` tokens
-    in the last of them, 1 to page_size.
+    All int32. Request r holds the pages ``indices[indptr[r]:indptr[r + 1]]``, and
+    ``last_page_len[r]`` tokens in the last of them, 1 to page_size.
     """
-
-    indptr: torch.Tensor
-    indices: torch.Tensor
-    last_page_len: torch.Tensor
-
-    @classmethod
-    def of(cls, inputs: DecodeInputs) -> Csr:
-        """Return a step's page table as rows of CSR."""
-        used, lengths = used_entries(inputs), inputs.lengths
-        indptr = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=lengths.device)
-        indptr[1:] = used.sum(1).cumsum(0)
-        last = (lengths - 1) % inputs.k_pages.shape[1] + 1
-        return cls(indptr, inputs.page_table[used], last.int())
+    used, lengths = used_entries(inputs), inputs.lengths
+    indptr = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=lengths.device)
+    indptr[1:] = used.sum(1).cumsum(0)
+    last = (lengths - 1) % inputs.k_pages.shape[1] + 1
+    return indptr, inputs.page_table[used], last.int()
 
 
 def _plan_heads(
@@ -160,7 +137,7 @@ def _plan_heads(
         workspace, "NHD", use_tensor_cores=shape.group >= 4
     )
     wrapper.plan(
-        *Csr.of(inputs),
+        *csr(inputs),
         shape.q_heads,
         shape.kv_heads,
         shape.head_dim,
@@ -176,11 +153,11 @@ def _plan_heads(
 def _plan_latent(
     library: Any, workspace: torch.Tensor, shape: DecodeShape, inputs: DecodeInputs
 ) -> Step:
-    rows = Csr.of(inputs)
+    indptr, indices, _ = csr(inputs)
     wrapper = library.mla.BatchMLAPagedAttentionWrapper(workspace)
     wrapper.plan(
         metadata=library.mla.MLAPlanMetadata.csr(
-            _one_query_each(inputs), rows.indptr, rows.indices, inputs.lengths
+            _one_query_each(inputs), indptr, indices, inputs.lengths
         ),
         num_heads=shape.q_heads,
         head_dim_ckv=shape.value_dim,
@@ -196,9 +173,6 @@ def _plan_latent(
     return partial(wrapper.run, query=inputs.q.contiguous(), kv_cache=latent, out=out)
 
 
-# --------------------------------------------------------------------------- cuDNN
-
-
 class CudnnPaged(Peer):
     """cuDNN's ``sdpa`` with a page table for K and one for V, built once as a graph.
 
@@ -211,16 +185,19 @@ class CudnnPaged(Peer):
     module = "cudnn"
     dtypes = _HALVES
 
-    def absent(self, device: torch.device | str) -> str | None:
-        """Return a reason without a GPU, the frontend, or a cuDNN that knows page tables."""
-        return super().absent(device) or cudnn_too_old()
+    def _lacks(self, kind: str) -> str | None:
+        least = 90500  # the first with page tables
+        try:
+            version = importlib.import_module("cudnn").backend_version()
+        except Exception as error:
+            return f"the frontend finds no cuDNN ({first_line(error)})"
+        return None if version >= least else f"needs cuDNN {least}; this is {version}"
 
-    def refuses(self, shape: DecodeShape, device: torch.device | str) -> str | None:
-        """Return a reason for other data types, or heads that are no multiple of eight."""
+    def _odd(self, shape: DecodeShape, kind: str) -> str | None:
         dims = (shape.head_dim, shape.value_dim)
         if dims[0] % 8 or dims[1] % 8:
-            return f"takes heads of multiples of 8, not {dims[0]} and {dims[1]}"
-        return super().refuses(shape, device)
+            return f"heads of multiples of 8, not {dims[0]} and {dims[1]}"
+        return None
 
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
         cudnn, device = importlib.import_module("cudnn"), inputs.q.device
@@ -300,31 +277,13 @@ def _new_cudnn_handle(device: torch.device) -> Any:
         return importlib.import_module("cudnn").create_handle()
 
 
-def cudnn_too_old() -> str | None:
-    """Return a reason if the cuDNN that the frontend finds has no page tables, or is not found."""
-    least = 90500
-    try:
-        version = importlib.import_module("cudnn").backend_version()
-    except Exception as error:
-        return f"the frontend finds no cuDNN ({first_line(error)})"
-    return None if version >= least else f"needs cuDNN {least}; this is {version}"
-
-
-# --------------------------------------------------------------------------- JAX's Pallas
-
-
 class PallasPaged(Peer):
-    """``paged_attention`` of JAX's Pallas kernels for GPUs.
+    """``paged_attention`` of JAX's Pallas kernels for GPUs; interpreted on a CPU, for tests.
 
     It reads [kv_heads, pages, page_size, head_dim], so the pages are copied once; it has no scale,
     so q is scaled once. Tensors pass between torch and JAX in place, by DLPack. It reads whole
     blocks of pages: a table is filled up to one. Signature and kernel read in jax 0.10.2 and
     0.11.2 (there deprecated); every block that it loads is a power of two elements.
-
-    Parameters
-    ----------
-    interpret : bool
-        Interpret the kernel on a CPU: for tests.
     """
 
     name = "pallas_paged"
@@ -340,28 +299,22 @@ class PallasPaged(Peer):
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            if self._interpret:
-                return cannot_import(self.module)
-            reason = super().absent(device)
-        if reason is not None:
-            return reason
+            return cannot_import(self.module) if self._interpret else super().absent(device)
+
+    def _lacks(self, kind: str) -> str | None:
         backend = importlib.import_module("jax").default_backend()
         return None if backend == "gpu" else f"JAX finds no GPU (its backend is {backend})"
 
-    def refuses(self, shape: DecodeShape, device: torch.device | str) -> str | None:
-        """Return a reason for unequal heads, and for sizes that are no power of two."""
+    def _odd(self, shape: DecodeShape, kind: str) -> str | None:
         dim, size = shape.head_dim, shape.page_size
         if dim != shape.value_dim:
-            return f"takes equal K and V heads, not {dim} and {shape.value_dim}"
+            return f"equal K and V heads, not {dim} and {shape.value_dim}"
         if dim < LEAST_DOT or dim & (dim - 1):
-            return f"takes heads of powers of two from {LEAST_DOT}, not {dim}"
-        if size & (size - 1):
-            return f"takes pages of powers of two, not {size}"
-        return super().refuses(shape, device)
+            return f"heads of powers of two from {LEAST_DOT}, not {dim}"
+        return f"pages of powers of two, not {size}" if size & (size - 1) else None
 
-    def extra_bytes(self, shape: DecodeShape) -> int:
-        """Return the bytes of the pages in the kernel's order."""
-        return shape.pages * shape.page_size * shape.token_bytes
+    def _extra_tokens(self, shape: DecodeShape) -> int:
+        return shape.pages * shape.page_size  # in the kernel's order
 
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
         jax: Any = importlib.import_module("jax")

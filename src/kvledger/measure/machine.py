@@ -61,13 +61,7 @@ class DoesNotFitError(LedgerError):
 
 
 def pick_device(name: str | None) -> torch.device:
-    """Return the device to measure on: the GPU if there is one, unless named.
-
-    Raises
-    ------
-    LedgerError
-        If there is no torch, no device of that kind, or no such kind.
-    """
+    """Return the device to measure on: the GPU if there is one, unless named."""
     try:
         import torch
     except ImportError as error:
@@ -125,7 +119,7 @@ def check_memory(needed: int, device: torch.device, what: str) -> None:
 
 
 def cpu_cache_bytes(folder: Path = _CACHES) -> int:
-    """Return the size of the largest cache that the first core shows; LedgerError if none.
+    """Return the size of the largest cache that the first core shows.
 
     A virtual machine may show the cache of the whole processor, of which it has a part: the
     larger figure asks for the larger working set.
@@ -227,10 +221,10 @@ def _driver() -> str | None:
 
 @dataclass
 class Timed:
-    """A call, and its seconds: one entry a round.
+    """A call, and its seconds: one entry a round, of ``calls`` made in one repetition.
 
     ``timed_by`` is "events" (the device's own clock) or "host" (the call returns when its work is
-    done). ``calls`` are made in one repetition.
+    done).
     """
 
     name: str
@@ -319,31 +313,11 @@ def run_rounds(
     rng: np.random.Generator,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Timed]:
-    """Time calls in rounds until there are enough, or the time is up.
+    """Time calls in rounds until there are enough, or the time is up; return those timed.
 
-    Parameters
-    ----------
-    timed : sequence of Timed
-        The most important first, each with its pilot done.
-    stopwatch : Stopwatch
-    repetitions, least : int
-        Rounds wanted, and fewest. Where even these do not fit, the last of `timed` are left out.
-    deadline : float
-        Seconds of :func:`time.monotonic` by when the last round should have ended.
-    rng : Generator
-        Draws the order of each round.
-    say : callable
-        Told how far it is.
-
-    Returns
-    -------
-    list of Timed
-        Those that were timed, in the given order, all in the same rounds.
-
-    Raises
-    ------
-    DoesNotFitError
-        If there is not even time for the first.
+    ``timed`` are the most important first, each with its pilot done. ``least`` rounds are timed in
+    any case; where even these do not fit before ``deadline`` (seconds of :func:`time.monotonic`),
+    the last are left out, and if not even the first fits, that is a DoesNotFitError.
     """
     kept = list(timed)
     while kept and time.monotonic() + least * sum(each.repetition_s for each in kept) > deadline:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -79,7 +79,7 @@ _NO_TIME = "left out: the time limit"
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is asked for. The last three stand in for the standard ones, in tests."""
+    """What a run is asked for."""
 
     device: str | None = None
     quick: bool = False
@@ -87,20 +87,6 @@ class Settings:
     page_sizes: tuple[int, ...] = PAGE_SIZES
     time_limit_s: float | None = None
     peers: tuple[str, ...] | None = None
-    sweeps: tuple[Sweep, ...] | None = None
-    least_bytes: int | None = None
-    copy_bytes: int | None = None
-
-    @property
-    def repetitions(self) -> int:
-        """Rounds wanted."""
-        return QUICK_REPETITIONS if self.quick else REPETITIONS
-
-    def limit_s(self, kind: str) -> float:
-        """Return the seconds that a run on a kind of device may take."""
-        if self.time_limit_s is not None:
-            return self.time_limit_s
-        return QUICK_TIME_LIMIT_S if self.quick else TIME_LIMIT_S[kind]
 
 
 def take_record(
@@ -112,15 +98,9 @@ def take_record(
 ) -> Record:
     """Measure, and return the record without writing it.
 
-    Parameters
-    ----------
-    settings : Settings
-    command : str
-        What the record says was called.
-    started : float, optional
-        Seconds of :func:`time.monotonic` from which the time limit counts; now if not given.
-    say : callable
-        Told how far it is.
+    ``command`` is what the record says was called; ``started`` the seconds of
+    :func:`time.monotonic` from which the time limit counts, now if not given; ``say`` is told how
+    far it is.
 
     Raises
     ------
@@ -132,14 +112,20 @@ def take_record(
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     device = pick_device(settings.device)
     about = describe(device)
-    least_bytes, notes = _least_bytes(settings, about, device)
-    sweeps = settings.sweeps or _sweeps(settings, page_sizes, about.kind, least_bytes)
+    least_bytes, notes = _least_bytes(about, device)
+    quick, seed = settings.quick, settings.seed
+    if about.kind == "cuda":
+        sweeps = gpu_sweeps(page_sizes, quick=quick, seed=seed)
+    else:
+        sweeps = cpu_sweeps(page_sizes, quick=quick, seed=seed, least_bytes=least_bytes)
     peers, unasked = _peers(settings.peers)
-    run = Run(device, peers, least_bytes, settings.repetitions, seed=settings.seed, say=say)
-    limit_s = settings.limit_s(about.kind)
-    copy_bytes = settings.copy_bytes or max(_COPY_BYTES[about.kind], least_bytes)
+    repetitions = QUICK_REPETITIONS if quick else REPETITIONS
+    limit_s = settings.time_limit_s
+    if limit_s is None:
+        limit_s = QUICK_TIME_LIMIT_S if quick else TIME_LIMIT_S[about.kind]
+    run = Run(device, peers, least_bytes, repetitions, seed=seed, say=say)
     with torch.no_grad():
-        copy, host = run.all(sweeps, started + limit_s, copy_bytes)
+        copy, host = run.all(sweeps, started + limit_s, max(_COPY_BYTES[about.kind], least_bytes))
     return Record(
         schema=1,
         kind="attention",
@@ -149,14 +135,14 @@ def take_record(
         device=about,
         software=software(),
         settings={
-            "quick": settings.quick,
-            "seed": settings.seed,
-            "repetitions": settings.repetitions,
+            "quick": quick,
+            "seed": seed,
+            "repetitions": repetitions,
             "page_sizes": list(page_sizes),
             "time_limit_s": limit_s,
             "least_bytes": least_bytes,
             "threads": torch.get_num_threads(),
-            "tiles": dict(run.tiles),
+            "tiles": run.tiles,
             "notes": notes,
         },
         copy=copy,
@@ -168,11 +154,9 @@ def take_record(
     )
 
 
-def _least_bytes(settings: Settings, about: Device, device: torch.device) -> tuple[int, list[str]]:
+def _least_bytes(about: Device, device: torch.device) -> tuple[int, list[str]]:
     """Return the fewest bytes of a case, and what there is to say about them."""
     wanted = CACHE_MULTIPLE * about.last_level_cache_bytes
-    if settings.least_bytes is not None:
-        return settings.least_bytes, []
     room = free_bytes(device) // _CPU_MEMORY_SHARE
     if about.kind == "cuda" or wanted <= room:
         return wanted, []
@@ -181,15 +165,6 @@ def _least_bytes(settings: Settings, about: Device, device: torch.device) -> tup
         f"for lack of memory, working sets are {times:.1f} times the last-level cache that the "
         f"system shows, not {CACHE_MULTIPLE}: parts of them may be read from it"
     ]
-
-
-def _sweeps(
-    settings: Settings, page_sizes: tuple[int, ...], kind: str, least_bytes: int
-) -> Sequence[Sweep]:
-    quick, seed = settings.quick, settings.seed
-    if kind == "cuda":
-        return gpu_sweeps(page_sizes, quick=quick, seed=seed)
-    return cpu_sweeps(page_sizes, quick=quick, seed=seed, least_bytes=least_bytes)
 
 
 def _peers(names: tuple[str, ...] | None) -> tuple[list[Peer], list[Absence]]:
@@ -204,29 +179,6 @@ def _peers(names: tuple[str, ...] | None) -> tuple[list[Peer], list[Absence]]:
 
 
 # --------------------------------------------------------------------------- a run
-
-
-@dataclass
-class _Prepared:
-    peer: Peer
-    placement: Placement
-    timed: Timed
-    error: float
-
-    def timing(self) -> Timing:
-        placement, timed = self.placement, self.timed
-        return Timing(
-            case=placement.case.id,
-            peer=self.peer.name,
-            layout=placement.layout,
-            page_size=placement.page_size,
-            pages=placement.sizes.pages,
-            moved_bytes=placement.moved_bytes,
-            calls=timed.calls,
-            timed_by=timed.timed_by,
-            seconds=tuple(timed.seconds),
-            relative_error=self.error,
-        )
 
 
 @dataclass
@@ -257,7 +209,7 @@ class Run:
             if reason is None:
                 self._usable.append(peer)
             else:
-                self._leave_out(peer, None, None, reason)
+                self._leave_out(peer.name, None, None, reason)
         # What preparing and checking took last and for how many bytes, by peer, and whether for
         # sizes that are new to it, which it may have to compile for: a guess for the next time.
         self._preparing: dict[tuple[str, bool], tuple[float, int]] = {}
@@ -266,13 +218,7 @@ class Run:
     def all(
         self, sweeps: Sequence[Sweep], deadline: float, copy_bytes: int
     ) -> tuple[Copy, list[HostTiming]]:
-        """Measure all sweeps, a copy beside the first of them, and the host's work after it.
-
-        Raises
-        ------
-        LedgerError
-            If the first sweep does not fit, or a peer computes something else than the reference.
-        """
+        """Measure all sweeps, a copy beside the first of them, and the host's work after it."""
         call, moved = copy_call(copy_bytes, self.device)
         copies = Timed("copy", call, "events" if self.device.type == "cuda" else "host")
         beside, host = [copies], list[HostTiming]()
@@ -288,27 +234,24 @@ class Run:
                     raise
                 reason = error.reason.removeprefix(f"{sweep.case.id}: ")
                 for peer in self._usable:
-                    self._leave_out(peer, sweep.case.id, None, reason)
+                    self._leave_out(peer.name, sweep.case.id, None, reason)
                 continue
             if not self.measured:  # the copy is timed with the main case, and its memory given back
                 beside.clear()
                 copies.call = lambda: None
-                host = self._host(sorted(sweep.page_sizes), deadline)
+                host = measure_host(
+                    sorted(sweep.page_sizes),
+                    running_lengths(HOST_TRACE, HOST_REQUESTS, self.seed),
+                    steps=HOST_STEPS,
+                    prompt_tokens=HOST_PROMPT_TOKENS,
+                    repetitions=self.repetitions,
+                    least=self.least,
+                    deadline=deadline,
+                    seed=self.seed,
+                    say=self.say,
+                )
             self.measured.append(sweep)
         return Copy(moved, tuple(copies.seconds)), host
-
-    def _host(self, page_sizes: Sequence[int], deadline: float) -> list[HostTiming]:
-        return measure_host(
-            page_sizes,
-            running_lengths(HOST_TRACE, HOST_REQUESTS, self.seed),
-            steps=HOST_STEPS,
-            prompt_tokens=HOST_PROMPT_TOKENS,
-            repetitions=self.repetitions,
-            least=self.least,
-            deadline=deadline,
-            seed=self.seed,
-            say=self.say,
-        )
 
     def sweep(self, sweep: Sweep, deadline: float, extra: Sequence[Timed] = ()) -> None:
         """Check and time one sweep, with something else in the same rounds.
@@ -336,7 +279,7 @@ class Run:
         prepared = list(self._prepared(pool, placements, deadline, extra))
         if not prepared:
             raise DoesNotFitError(no_time)
-        timed = [*extra, *(each.timed for each in prepared)]
+        timed = [*extra, *(each for each, _ in prepared)]
         kept = run_rounds(
             timed,
             self._stopwatch,
@@ -348,11 +291,12 @@ class Run:
         )
         if len(kept) <= len(extra):  # the time went to what is timed beside them
             raise DoesNotFitError(no_time)
-        for each in prepared:
-            if each.timed in kept:
-                self.timings.append(each.timing())
+        for each, timing in prepared:
+            if each in kept:
+                seconds = tuple(each.seconds)
+                self.timings.append(replace(timing, calls=each.calls, seconds=seconds))
             else:
-                self._leave_out(each.peer, name, each.placement.page_size, _NO_TIME)
+                self._leave_out(timing.peer, name, timing.page_size, _NO_TIME)
 
     def _filled_pool(self, placements: list[Placement], deadline: float) -> Pool:
         """Fill the pool of a case, if there is room and time, and note how long that took."""
@@ -381,7 +325,7 @@ class Run:
         placements: Sequence[Placement],
         deadline: float,
         extra: Sequence[Timed],
-    ) -> Iterator[_Prepared]:
+    ) -> Iterator[tuple[Timed, Timing]]:
         """Prepare and check what fits into the time, the first placements first."""
         rng = np.random.default_rng(self.seed)
         rounds = (self.repetitions + self.least) // 2
@@ -394,29 +338,27 @@ class Run:
             for peer in self._usable:
                 if not _is_for(peer, placement):
                     continue
-                start = time.monotonic()
-                sizes = (peer.name, placement.page_size)
+                start, sizes = time.monotonic(), (peer.name, placement.page_size)
                 kind = (peer.name, sizes not in seen)
                 taken_s, n_bytes = self._preparing.get(kind, (0.0, 1))
                 guess = taken_s * max(1.0, case.kv_bytes / n_bytes)
                 late = start + guess + rounds * round_s > deadline
                 reason = _NO_TIME if late else self._unfit(peer, placement)
-                if reason is not None:
-                    self._leave_out(peer, case.id, placement.page_size, reason)
-                    continue
-                self.say(f"{_name(peer, placement)}: preparing")
-                if reference is None:
-                    reference = _expected(inputs, requests, torch.float32)
-                try:
-                    each = self._prepare(peer, placement, inputs, requests, reference)
-                except RefusedError as refused:
-                    self._leave_out(peer, case.id, placement.page_size, refused.reason)
-                    continue
-                finally:
+                if reason is None:
+                    self.say(f"{_name(peer, placement)}: preparing")
+                    if reference is None:
+                        reference = _expected(inputs, requests, torch.float32)
+                    try:
+                        timed, timing = self._prepare(peer, placement, inputs, requests, reference)
+                    except RefusedError as refused:
+                        reason = refused.reason
                     self._preparing[kind] = (time.monotonic() - start, case.kv_bytes)
+                if reason is not None:
+                    self._leave_out(peer.name, case.id, placement.page_size, reason)
+                    continue
                 seen.add(sizes)
-                round_s += each.timed.repetition_s
-                yield each
+                round_s += timed.repetition_s
+                yield timed, timing
 
     def _prepare(
         self,
@@ -425,16 +367,28 @@ class Run:
         inputs: DecodeInputs,
         requests: list[int],
         reference: torch.Tensor,
-    ) -> _Prepared:
+    ) -> tuple[Timed, Timing]:
         what, case = _name(peer, placement), placement.case
         self._check_short(peer, placement, inputs)
         step = peer.prepare(inputs)
         error = checked_error(poisoned(step), requests, reference, case.dtype, what)
-        timed = Timed(what, step, peer.timed_by if self.device.type == "cuda" else "host")
+        timed_by = peer.timed_by if self.device.type == "cuda" else "host"
+        timed = Timed(what, step, timed_by)
         if hasattr(step, "tiles"):  # how this package's kernel cut its work
             self.tiles[case.shape] = str(step.tiles)
         self._stopwatch.pilot(timed)
-        return _Prepared(peer, placement, timed, float(f"{error:.3g}"))
+        return timed, Timing(
+            case=case.id,
+            peer=peer.name,
+            layout=placement.layout,
+            page_size=placement.page_size,
+            pages=placement.sizes.pages,
+            moved_bytes=placement.moved_bytes,
+            calls=timed.calls,
+            timed_by=timed_by,
+            seconds=(),
+            relative_error=float(f"{error:.3g}"),
+        )
 
     def _check_short(self, peer: Peer, placement: Placement, inputs: DecodeInputs) -> None:
         """Compare all requests of the same step with a few tokens left of each."""
@@ -466,8 +420,8 @@ class Run:
         as_float32 = tokens * sizes._replace(dtype="float32").token_bytes
         return 4 * as_float32 + _SPARE_BYTES[self.device.type]
 
-    def _leave_out(self, peer: Peer, case: str | None, page_size: int | None, reason: str) -> None:
-        absence = Absence(peer.name, case, page_size, reason)
+    def _leave_out(self, peer: str, case: str | None, page_size: int | None, reason: str) -> None:
+        absence = Absence(peer, case, page_size, reason)
         if absence not in self.absent:  # once for both layouts
             self.absent.append(absence)
 

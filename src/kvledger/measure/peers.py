@@ -31,10 +31,7 @@ LEAST_DOT = 16
 
 
 class RefusedError(LedgerError):
-    """A peer does not take this step: a fact to record, not a mistake in the input.
-
-    ``reason`` says why, without the peer's name.
-    """
+    """A peer does not take this step, for a ``reason``: a fact to record, not a mistake."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -44,32 +41,19 @@ class RefusedError(LedgerError):
 class Peer(ABC):
     """One way to attend through a page table.
 
-    Attributes
-    ----------
-    name : str
-        What records call it.
-    module : str or None
-        What must be there to import.
-    gpu_only : bool
-        Whether it needs a GPU.
-    dtypes : tuple of str
-        Data types of q that it takes.
-    paged : bool
-        Whether it reads through the table; if not, it is timed on contiguous K and V alone.
-    timed_by : {"events", "host"}
-        "events": its work is queued on torch's current stream. "host": on a GPU it is queued on a
-        stream of its own, and each step makes torch's stream wait for its result. Such steps are
-        timed by the host's clock: the device idle, then some calls in a row, then one
-        ``torch.cuda.synchronize()``.
-    takes_float8 : bool
-        Whether pages may be float8 beside a 16-bit q.
-    of_library : bool
-        Whether a library compiles or picks its kernels. No list of what a library takes is
-        complete: an error of any kind while it prepares is reported as its refusal, so that it
-        costs one case and not the measurement.
+    It may need a ``module`` to import, a GPU, and one of some ``dtypes`` of q; ``takes_float8``
+    says whether pages may be float8 beside a 16-bit q. One that is not ``paged`` is timed on
+    contiguous K and V alone. Slots that no token holds must be finite numbers, as they are in a
+    cache that is reused: some peers multiply them by zero.
 
-    Slots that no token holds must be finite numbers, as they are in a cache that is reused: some
-    peers multiply them by zero.
+    ``timed_by`` "events": its work is queued on torch's current stream. "host": on a GPU it is
+    queued on a stream of its own, and each step makes torch's stream wait for its result. Such
+    steps are timed by the host's clock: the device idle, then some calls in a row, then one
+    ``torch.cuda.synchronize()``.
+
+    ``of_library``: a library compiles or picks its kernels. No list of what a library takes is
+    complete: an error of any kind while it prepares is reported as its refusal, so that it costs
+    one case and not the measurement.
     """
 
     name: ClassVar[str]
@@ -88,31 +72,36 @@ class Peer(ABC):
             return f"needs an NVIDIA GPU; this is a {kind}"
         if kind == "cuda" and not torch.cuda.is_available():
             return "needs an NVIDIA GPU; torch finds none"
-        return self.module and cannot_import(self.module)
+        return (self.module and cannot_import(self.module)) or self._lacks(kind)
 
     def refuses(self, shape: DecodeShape, device: torch.device | str) -> str | None:
-        """Return why this peer does not take a step on a device, or None if it may.
-
-        A library may still refuse when :meth:`prepare` compiles for it.
-        """
-        if shape.dtype in self.dtypes:
-            return None
-        return f"takes {' and '.join(self.dtypes)}, not {shape.dtype}"
+        """Return why this peer does not take a step on a device, or None if it may."""
+        reason = self._odd(shape, torch.device(device).type)
+        if reason is None and shape.dtype not in self.dtypes:
+            reason = f"{' and '.join(self.dtypes)}, not {shape.dtype}"
+        return reason and f"takes {reason}"
 
     def extra_bytes(self, shape: DecodeShape) -> int:
         """Return the device memory that a prepared step holds, beside what it is given."""
+        return self._extra_tokens(shape) * shape.token_bytes
+
+    def _lacks(self, kind: str) -> str | None:
+        """Return what else is missing on a kind of device where the module can be imported."""
+        return None
+
+    def _odd(self, shape: DecodeShape, kind: str) -> str | None:
+        """Return which sizes this peer takes, where it does not take these."""
+        return None
+
+    def _extra_tokens(self, shape: DecodeShape) -> int:
+        """Return the tokens whose K and V a prepared step copies."""
         return 0
 
     def prepare(self, inputs: DecodeInputs) -> Step:
-        """Check a step, lay it out and compile it, and return what a decode step does.
+        """Check a step, lay it out, compile it, call it once, and return what a decode step does.
 
         q, the pages and the table may be copied: what is written to them later need not be seen.
-
-        Returns
-        -------
-        callable
-            It has been called once. The tensor that it returns may be written again by the next
-            call.
+        What the step returns may be written again by its next call.
 
         Raises
         ------
@@ -170,9 +159,6 @@ def filled_table(inputs: DecodeInputs) -> torch.Tensor:
     return torch.where(used_entries(inputs), table, table[:, :1])
 
 
-# --------------------------------------------------------------------------- own kernel
-
-
 class Triton(Peer):
     """:func:`~kvledger.measure.triton_decode.tuned_plan`: one kernel for every page size."""
 
@@ -198,9 +184,6 @@ class Triton(Peer):
             raise RefusedError(self.name, str(error)) from error
 
 
-# --------------------------------------------------------------------------- torch's attention
-
-
 class Sdpa(Peer):
     """Torch's ``scaled_dot_product_attention`` on K and V laid out as it likes them.
 
@@ -214,10 +197,9 @@ class Sdpa(Peer):
     paged = False
     of_library = False
 
-    def extra_bytes(self, shape: DecodeShape) -> int:
-        """Return the bytes of the contiguous K and V, and of the pages gathered for them."""
-        tokens = shape.longest + shape.max_pages * shape.page_size
-        return shape.batch * tokens * shape.token_bytes
+    def _extra_tokens(self, shape: DecodeShape) -> int:
+        # The contiguous K and V, and the pages gathered for them.
+        return shape.batch * (shape.longest + shape.max_pages * shape.page_size)
 
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
         gather = _Gather(shape, inputs)
@@ -239,9 +221,8 @@ class GatherSdpa(Peer):
     gpu_only = False
     of_library = False
 
-    def extra_bytes(self, shape: DecodeShape) -> int:
-        """Return the bytes of the gathered K and V."""
-        return shape.batch * shape.max_pages * shape.page_size * shape.token_bytes
+    def _extra_tokens(self, shape: DecodeShape) -> int:
+        return shape.batch * shape.max_pages * shape.page_size
 
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
         gather = _Gather(shape, inputs)
@@ -301,9 +282,6 @@ def _attend(shape: DecodeShape, inputs: DecodeInputs, k: torch.Tensor, v: torch.
     return step
 
 
-# --------------------------------------------------------------------------- FlexAttention
-
-
 class FlexPaged(Peer):
     """``flex_attention`` on a block mask that ``PagedAttention`` converts to physical pages.
 
@@ -318,20 +296,14 @@ class FlexPaged(Peer):
     module = "torch.nn.attention.experimental._paged_attention"
     gpu_only = False
 
-    def absent(self, device: torch.device | str) -> str | None:
-        """Return a reason where torch lacks the class, or nothing compiles for the device."""
-        reason = super().absent(device)
-        if reason is not None:
-            return reason
-        on_cpu = torch.device(device).type == "cpu"
-        return _cannot_compile() if on_cpu else cannot_import("triton")
+    def _lacks(self, kind: str) -> str | None:
+        return _cannot_compile() if kind == "cpu" else cannot_import("triton")
 
-    def refuses(self, shape: DecodeShape, device: torch.device | str) -> str | None:
-        """Return a reason for pages too small or odd for a GPU."""
+    def _odd(self, shape: DecodeShape, kind: str) -> str | None:
         size = shape.page_size
-        if torch.device(device).type == "cuda" and (size < LEAST_DOT or size & (size - 1)):
-            return f"takes pages of powers of two from {LEAST_DOT} on a GPU, not {size}"
-        return super().refuses(shape, device)
+        if kind == "cuda" and (size < LEAST_DOT or size & (size - 1)):
+            return f"pages of powers of two from {LEAST_DOT} on a GPU, not {size}"
+        return None
 
     def extra_bytes(self, shape: DecodeShape) -> int:
         """Return the bytes of the class's two tables and of the mask's lists."""
@@ -405,8 +377,7 @@ def _block_mask(shape: DecodeShape, inputs: DecodeInputs) -> Any:
 def _compiled(key: tuple[Any, ...]) -> Any:
     """Return FlexAttention to be compiled for one set of sizes; the next table reuses it.
 
-    Torch counts the versions that it compiles of one code object and gives up after a few: each
-    set of sizes gets a code object of its own.
+    Torch gives up after a few compiled versions of one code object: each set gets its own.
     """
     code = _flex.__code__.replace(co_name=f"flex_{abs(hash(key))}")
     own = types.FunctionType(code, _flex.__globals__)

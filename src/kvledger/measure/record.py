@@ -14,7 +14,7 @@ import types
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -269,13 +269,7 @@ def _quartiles(name: str, values: np.typing.NDArray[np.float64]) -> dict[str, ob
 
 
 def records_folder() -> Path:
-    """Return the folder of records: that of `FOLDER_VARIABLE` if set, else ``data/measurements``.
-
-    Raises
-    ------
-    LedgerError
-        If the variable names something that is not a folder.
-    """
+    """Return the folder of records: `FOLDER_VARIABLE` if set, else ``data/measurements``."""
     named = os.environ.get(FOLDER_VARIABLE)
     if not named:
         return data_folder() / "measurements"
@@ -285,17 +279,7 @@ def records_folder() -> Path:
 
 
 def records(folder: Path | None = None) -> list[Record]:
-    """Read all records of a folder, the oldest first.
-
-    Parameters
-    ----------
-    folder : Path, optional
-        That of :func:`records_folder` when not given; none of it there means no records.
-
-    Raises
-    ------
-    LedgerError
-        If one of them is not a record.
+    """Read all records of a folder, the oldest first; that of :func:`records_folder` unless given.
 
     Examples
     --------
@@ -324,13 +308,7 @@ def latest_record(kind: str, folder: Path | None = None) -> Record | None:
 
 
 def read_record(path: str | Path) -> Record:
-    """Read a record and check all of it.
-
-    Raises
-    ------
-    LedgerError
-        Names the file, the field, its value and what is accepted.
-    """
+    """Read a record and check all of it; an error names the file, the field and its value."""
     path = Path(path)
     try:
         return replace(_from_text(path.read_text("utf-8")), file=path.name)
@@ -341,14 +319,7 @@ def read_record(path: str | Path) -> Record:
 
 
 def write_record(record: Record, path: str | Path) -> None:
-    """Write a new record, whole or not at all.
-
-    Raises
-    ------
-    LedgerError
-        If there is a file of that name already, the folder cannot be written to, or the record
-        does not hold together.
-    """
+    """Write a new record that holds together, whole or not at all."""
     path = Path(path)
     text = record_text(record)
     _from_text(text)
@@ -364,19 +335,18 @@ def check_is_new(path: Path) -> None:
 
 def record_text(record: Record) -> str:
     """Return a record as JSON, one line an entry of its lists."""
-    kept = {key: value for key, value in asdict(record).items() if key != "file"}
-    parts = [f" {json.dumps(key)}: {_lines(value)}" for key, value in kept.items()]
+    parts = []
+    for key, value in asdict(record).items():
+        text = json.dumps(value)
+        if isinstance(value, tuple) and value:
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        if key != "file":
+            parts.append(f" {json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _lines(value: Any) -> str:
-    if isinstance(value, tuple) and value and isinstance(value[0], dict):
-        return "[\n  " + ",\n  ".join(json.dumps(each) for each in value) + "\n ]"
-    return json.dumps(value)
-
-
 def _from_text(text: str) -> Record:
-    record = cast(Record, _built(Record, json.loads(text, parse_constant=_no_constant), ""))
+    record: Record = _built(Record, json.loads(text, parse_constant=_no_constant), "")
     _check(record)
     return record
 
@@ -385,24 +355,20 @@ def _no_constant(text: str) -> float:
     raise LedgerError(f"a number is {text}; accepted: finite numbers")
 
 
-# --------------------------------------------------------------------------- types of fields
+# --------------------------------------------------------------------------- what must hold
 
-_WORDS = {
-    str: "a text",
-    int: "a whole number",
-    float: "a finite number",
-    bool: "true or false",
-    type(None): "null",
-}
+_WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
 
 
-def _refuse(where: str, value: object, accepted: str) -> NoReturn:
-    text = repr(value)
-    text = text if len(text) <= 80 else f"{text[:77]}..."
-    raise LedgerError(f"{where} is {text}; accepted: {accepted}")
+def _require(holds: bool, where: str, value: object, accepted: str) -> None:
+    """Raise the one error of a field, if it does not hold."""
+    if not holds:
+        text = repr(value)
+        text = text if len(text) <= 80 else f"{text[:77]}..."
+        raise LedgerError(f"{where} is {text}; accepted: {accepted}")
 
 
-def _built(kind: Any, value: object, where: str) -> object:
+def _built(kind: Any, value: Any, where: str) -> Any:
     """Make what a type hint names from what JSON holds; errors name the field and its value."""
     if is_dataclass(kind):
         return _built_dataclass(cast(type, kind), value, where)
@@ -410,30 +376,28 @@ def _built(kind: Any, value: object, where: str) -> object:
     if origin is types.UnionType:  # of a type and None
         return None if value is None else _built(inner[0], value, where)
     if origin is tuple:
-        if not isinstance(value, list):
-            _refuse(where, value, "a list")
+        _require(isinstance(value, list), where, value, "a list")
         return tuple(_built(inner[0], each, f"{where}[{i}]") for i, each in enumerate(value))
     if origin is dict:
-        if not isinstance(value, dict):
-            _refuse(where, value, "an object")
+        _require(isinstance(value, dict), where, value, "an object")
         return {key: _built(inner[1], each, f"{where}.{key}") for key, each in value.items()}
-    if kind is float and type(value) in (int, float) and math.isfinite(cast(float, value)):
-        return float(cast(float, value))
-    # Not isinstance: true is no number.
-    if kind is not object and (kind is float or type(value) is not kind):
-        _refuse(where, value, _WORDS[kind])
+    if kind is float:
+        is_number = type(value) in (int, float) and math.isfinite(value)
+        _require(is_number, where, value, _WORDS[float])
+        return float(value)
+    if kind is not object:  # not isinstance: true is no number
+        _require(type(value) is kind, where, value, _WORDS[kind])
     return value
 
 
-def _built_dataclass(kind: type, value: object, where: str) -> object:
-    if not isinstance(value, dict):
-        _refuse(where or "the whole", value, "an object")
+def _built_dataclass(kind: type, value: Any, where: str) -> Any:
+    _require(isinstance(value, dict), where or "the whole", value, "an object")
     hints = get_type_hints(kind)
     known = {each.name: each for each in fields(kind) if each.metadata.get("kept", True)}
     prefix = f"{where}." if where else ""
     for name in value:
-        if name not in known:
-            _refuse(f"{prefix}{name}", value[name], f"the fields {', '.join(known)}")
+        names = f"the fields {', '.join(known)}"
+        _require(name in known, f"{prefix}{name}", value[name], names)
     for name, each in known.items():
         if name not in value and each.default is MISSING:
             accepted = _WORDS.get(hints[name], "a value")
@@ -441,93 +405,80 @@ def _built_dataclass(kind: type, value: object, where: str) -> object:
     return kind(**{name: _built(hints[name], value[name], f"{prefix}{name}") for name in value})
 
 
-# --------------------------------------------------------------------------- what must hold
-
-
 def _check(record: Record) -> None:
     """Refuse a record that does not hold together beyond the types of its fields."""
-    if record.schema != SCHEMA or record.kind != KIND:
-        _refuse("schema, kind", (record.schema, record.kind), f"{SCHEMA} and {KIND!r}")
-    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record.date):
-        _refuse("date", record.date, "a time such as 2026-11-29T18:00:00Z")
-    if record.device.kind not in ("cpu", "cuda"):
-        _refuse("device.kind", record.device.kind, "cpu, cuda")
+    of_kind = (record.schema, record.kind)
+    _require(of_kind == (SCHEMA, KIND), "schema, kind", of_kind, f"{SCHEMA} and {KIND!r}")
+    is_date = re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record.date) is not None
+    _require(is_date, "date", record.date, "a time such as 2026-11-29T18:00:00Z")
+    device = record.device.kind
+    _require(device in ("cpu", "cuda"), "device.kind", device, "cpu, cuda")
     for name, kind in (("quick", bool), ("seed", int), ("repetitions", int), ("page_sizes", list)):
-        if not isinstance(record.settings.get(name), kind):
-            _refuse(f"settings.{name}", record.settings.get(name), f"a {kind.__name__}")
+        value = record.settings.get(name)
+        _require(isinstance(value, kind), f"settings.{name}", value, f"a {kind.__name__}")
     _positive("copy", record.copy, "bytes")
     _check_cases(record.cases)
     _check_timings(record)
     for index, work in enumerate(record.host):
         _positive(f"host[{index}]", work, "page_size", "requests", "tokens")
     for index, absence in enumerate(record.absent):
-        if not absence.reason:
-            _refuse(f"absent[{index}].reason", absence.reason, "a reason")
+        _require(absence.reason != "", f"absent[{index}].reason", absence.reason, "a reason")
 
 
 def _check_cases(cases: tuple[CaseShape, ...]) -> None:
-    if not cases:
-        _refuse("cases", [], "at least one")
+    _require(len(cases) > 0, "cases", [], "at least one")
     numbers = ("q_heads", "kv_heads", "head_dim", "value_dim", "batch", "tokens", "kv_bytes")
     for index, case in enumerate(cases):
-        where = f"cases[{index}]"
-        if case.id in [other.id for other in cases[:index]]:
-            _refuse(f"{where}.id", case.id, "each id once")
+        where, context, lengths = f"cases[{index}]", case.context_tokens, case.lengths
+        is_new = case.id not in [other.id for other in cases[:index]]
+        _require(is_new, f"{where}.id", case.id, "each id once")
         _positive(where, case, *numbers)
-        if (case.context_tokens is None) == (case.trace is None):
-            _refuse(
-                f"{where}.context_tokens", case.context_tokens, "a context or a trace, not both"
-            )
-        if case.context_tokens is not None and case.tokens != case.batch * case.context_tokens:
-            _refuse(f"{where}.tokens", case.tokens, f"{case.batch} x {case.context_tokens}")
-        held = case.lengths
-        if held is not None and (sum(held), len(held)) != (case.tokens, case.batch):
-            _refuse(f"{where}.lengths", list(held), "as many as the batch, tokens in all")
+        is_one = (context is None) != (case.trace is None)
+        _require(is_one, f"{where}.context_tokens", context, "a context or a trace, not both")
+        if context is not None:
+            adds_up = case.tokens == case.batch * context
+            _require(adds_up, f"{where}.tokens", case.tokens, f"{case.batch} x {context}")
+        if lengths is not None:
+            adds_up = (sum(lengths), len(lengths)) == (case.tokens, case.batch)
+            accepted = "as many as the batch, tokens in all"
+            _require(adds_up, f"{where}.lengths", list(lengths), accepted)
 
 
 def _check_timings(record: Record) -> None:
-    if not record.timings:
-        _refuse("timings", [], "at least one")
+    _require(len(record.timings) > 0, "timings", [], "at least one")
     cases = {case.id: case for case in record.cases}
+    named = {"case": tuple(cases), "layout": LAYOUTS, "timed_by": ("events", "host")}
     seen: set[tuple[str, str, str, int]] = set()
     repetitions: dict[str, int] = {}
     for index, timing in enumerate(record.timings):
         where = f"timings[{index}]"
-        for name, accepted in (
-            ("case", tuple(cases)),
-            ("layout", LAYOUTS),
-            ("timed_by", ("events", "host")),
-        ):
-            if getattr(timing, name) not in accepted:
-                _refuse(f"{where}.{name}", getattr(timing, name), ", ".join(accepted))
+        for name, accepted in named.items():
+            value = getattr(timing, name)
+            _require(value in accepted, f"{where}.{name}", value, ", ".join(accepted))
         key = (timing.case, timing.peer, timing.layout, timing.page_size)
-        if key in seen:
-            _refuse(where, " ".join(map(str, key)), "each case, peer, layout and page size once")
+        once = "each case, peer, layout and page size once"
+        _require(key not in seen, where, " ".join(map(str, key)), once)
         seen.add(key)
         _positive(where, timing, "page_size", "pages", "calls")
         case = cases[timing.case]
         pages = case.batch if timing.layout == "contiguous" else case.pages(timing.page_size)
-        if pages and timing.pages != pages:
-            _refuse(f"{where}.pages", timing.pages, f"{pages}, what the case needs")
-        if timing.moved_bytes < case.kv_bytes:
-            least = f"at least {case.kv_bytes}, its K and V"
-            _refuse(f"{where}.moved_bytes", timing.moved_bytes, least)
-        if timing.relative_error < 0:
-            _refuse(f"{where}.relative_error", timing.relative_error, "at least 0")
-        rounds = len(timing.seconds)
-        if repetitions.setdefault(timing.case, rounds) != rounds:
-            others = f"{repetitions[timing.case]}, as the others of the case"
-            _refuse(f"{where}.seconds", f"{rounds} repetitions", others)
+        fits, needed = timing.pages == (pages or timing.pages), f"{pages}, what the case needs"
+        _require(fits, f"{where}.pages", timing.pages, needed)
+        moved, least = timing.moved_bytes, f"at least {case.kv_bytes}, its K and V"
+        _require(moved >= case.kv_bytes, f"{where}.moved_bytes", moved, least)
+        error, rounds = timing.relative_error, len(timing.seconds)
+        _require(error >= 0, f"{where}.relative_error", error, "at least 0")
+        others = repetitions.setdefault(timing.case, rounds)
+        alike = f"{others}, as the others of the case"
+        _require(rounds == others, f"{where}.seconds", f"{rounds} repetitions", alike)
 
 
 def _positive(where: str, part: Any, *names: str) -> None:
     """Refuse counts below 1, and seconds that are none or not above 0."""
     for name in names:
-        if getattr(part, name) < 1:
-            _refuse(f"{where}.{name}", getattr(part, name), "a whole number, at least 1")
+        value = getattr(part, name)
+        _require(value >= 1, f"{where}.{name}", value, "a whole number, at least 1")
     seconds: tuple[float, ...] = getattr(part, "seconds", (1.0,))
-    if not seconds:
-        _refuse(f"{where}.seconds", [], "at least one repetition")
+    _require(len(seconds) > 0, f"{where}.seconds", [], "at least one repetition")
     for index, each in enumerate(seconds):
-        if not each > 0:
-            _refuse(f"{where}.seconds[{index}]", each, "a time above 0")
+        _require(each > 0, f"{where}.seconds[{index}]", each, "a time above 0")

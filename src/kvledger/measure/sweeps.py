@@ -57,10 +57,9 @@ DEEPSEEK_V2_LITE = Heads("DeepSeek-V2-Lite", 16, 1, 576, 512, latent=True)
 class DecodeShape(NamedTuple):
     """The sizes of a decode step: one new token a request, K and V in pages.
 
-    ``dtype`` is that of q, such as "bfloat16". ``pages`` are those of the pool and ``max_pages``
-    the width of the table. ``longest`` is the greatest length of the batch and ``tokens`` their
-    sum. ``latent`` says that V is a view of the first ``value_dim`` elements of K, as in multi-head
-    latent attention: its bytes count once.
+    ``dtype`` is that of q. ``pages`` are those of the pool, ``max_pages`` the width of the table,
+    ``longest`` the greatest length, ``tokens`` the sum. ``latent`` says that V is a view of the
+    first ``value_dim`` elements of K, as in multi-head latent attention: its bytes count once.
     """
 
     dtype: str
@@ -133,12 +132,6 @@ def running_lengths(trace: str, batch: int, seed: int = 0) -> tuple[int, ...]:
     A request is in as many steps as it has output tokens, so it is drawn with that weight, at any
     of these steps alike: it then holds its prompt and the output so far. Drawn without
     replacement.
-
-    Raises
-    ------
-    LedgerError
-        If there is no table ``data/traces/TRACE.requests.csv``, or it has fewer requests with
-        output than the batch.
     """
     path = data_file(f"traces/{trace}.requests.csv")
     with path.open(newline="", encoding="utf-8") as file:
@@ -158,23 +151,15 @@ def running_lengths(trace: str, batch: int, seed: int = 0) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Placement:
-    """A case with its pages: their size, and how they lie.
+    """A case with its pages: their size in slots, and how they lie.
 
-    Parameters
-    ----------
-    case : CaseShape
-    layout : str
-        "contiguous" (one page a request), "in_order" or "random".
-    page_size : int
-        Slots a page.
+    ``layout`` is "contiguous" (one page a request), "in_order" or "random".
 
     Examples
     --------
     >>> case = case_of(LLAMA_2_7B, [5, 9], "float16", trace="two")
     >>> Placement(case, "in_order", 4).table(np.random.default_rng(0)).tolist()
     [[0, 1, 0], [2, 3, 4]]
-    >>> contiguous(case).page_size, contiguous(case).sizes.pages
-    (256, 2)
     """
 
     case: CaseShape
@@ -260,14 +245,7 @@ class Sweep:
 
 
 def gpu_sweeps(page_sizes: tuple[int, ...], *, quick: bool, seed: int) -> list[Sweep]:
-    """Return what is measured on a GPU: 16-bit caches of 0.5 to 9 GB.
-
-    Examples
-    --------
-    >>> sweeps = gpu_sweeps(PAGE_SIZES, quick=False, seed=0)
-    >>> sweeps[0].case.id, len(sweeps[0].placements())
-    ('llama-3.1-8b.b64.c8192', 19)
-    """
+    """Return what is measured on a GPU: 16-bit caches of 0.5 to 9 GB."""
     sizes, few, dtype = _by_importance(page_sizes), _few(page_sizes), "bfloat16"
 
     def fixed(heads: Heads, batch: int, context_tokens: int) -> CaseShape:
@@ -335,16 +313,8 @@ def _by_importance(page_sizes: tuple[int, ...]) -> tuple[int, ...]:
 def check_page_sizes(page_sizes: Sequence[int]) -> tuple[int, ...]:
     """Return page sizes in ascending order, each once.
 
-    Raises
-    ------
-    LedgerError
-        If there is none, or one does not divide the step of the contexts: pages would not be
-        full, and each size would move other bytes.
-
-    Examples
-    --------
-    >>> check_page_sizes((16, 1, 16))
-    (1, 16)
+    Each must divide the step of the contexts: else pages would not be full, and each size would
+    move other bytes.
     """
     for size in page_sizes:
         if size < 1 or CONTEXT_STEP % size:

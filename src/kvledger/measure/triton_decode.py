@@ -256,19 +256,8 @@ class Tiles(NamedTuple):
 class DecodePlan:
     """A decode step whose inputs are checked and whose memory is there: call it to launch it.
 
-    The tensors are read anew by each call. Their shapes, the page table and the lengths must stay
-    within what was checked.
-
-    Attributes
-    ----------
-    shape : DecodeShape
-        The sizes of the step.
-    tiles : Tiles
-        How its work is cut.
-    splits : int
-        Stretches that the longest request is cut into.
-    out : Tensor, shape (batch, q_heads, value_dim)
-        What each call writes.
+    It has ``splits`` stretches and writes ``out``. The tensors are read anew by each call; their
+    shapes, the page table and the lengths must stay within what was checked.
     """
 
     def __init__(self, inputs: DecodeInputs, tiles: Tiles | None = None) -> None:
@@ -319,13 +308,7 @@ def tuned_plan(inputs: DecodeInputs) -> DecodePlan:
 
     On a GPU, a few ways to cut the work are timed the first time that heads of this shape and type
     come in a large step, and the fastest is kept for all of them: so layouts and page sizes are
-    compared under the same tiles.
-
-    Raises
-    ------
-    LedgerError
-        For tensors that do not go together, a head that one program cannot hold, or a device that
-        Triton cannot reach: before any launch.
+    compared under the same tiles. What the kernel cannot do is a LedgerError before any launch.
     """
     plan, q, k_pages = DecodePlan(inputs), inputs.q, inputs.k_pages
     if q.device.type != "cuda":
