@@ -92,7 +92,7 @@ def test_length_marginals_say_so_too() -> None:
     assert repr(plain) == "LengthMarginals('mine': 2 requests, 14 prompt + 0 output tokens)"
     tally = Tally()
     tally.fail("reported an error")
-    tally.unusable("no usage", 2)
+    tally.leave_out("no usage", 2)
     some = kv.LengthMarginals("mine", lengths, lengths, tally.skipped())
     assert some.failed_requests == 1
     assert repr(some).endswith("1 failed request and 2 unusable rows left out "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Never, TypeAlias, cast
+from typing import Any, NamedTuple, Never, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,39 +118,58 @@ class Skipped(Mapping[str, int]):
         return f"{what} left out ({', '.join(f'{n:,} {why}' for why, n in self.items())})"
 
 
-class Tally:
-    """Counts rows that are left out while a file is read; :meth:`skipped` is the result."""
+class UnusableRowError(LedgerError):
+    """A row that cannot be read; ``reason`` says what is wrong without any of its values."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Tally:
+    """Counts rows that are left out while a file is read; :meth:`skipped` is the result.
+
+    Unless `count` is true, the first row that cannot be read is an error.
+    """
+
+    def __init__(self, *, count: bool = False) -> None:
+        self.count = count
         self._reasons: Counter[str] = Counter()
         self._failed = 0
 
     def fail(self, reason: str, rows: int = 1) -> None:
         """Count requests that failed, as their source says."""
-        self._reasons[reason] += rows
+        self.leave_out(reason, rows)
         self._failed += rows
 
-    def unusable(self, reason: str, rows: int = 1) -> None:
-        """Count rows that cannot be used although nothing says that the request failed."""
+    def leave_out(self, reason: str, rows: int = 1) -> None:
+        """Count rows that hold no request, although nothing says that it failed."""
         self._reasons[reason] += rows
+
+    def refuse(self, problem: UnusableRowError) -> None:
+        """Count a row that cannot be read, or raise its error."""
+        if not self.count:
+            raise problem
+        self.leave_out(problem.reason)
 
     def skipped(self) -> Skipped:
         """Return the counts so far."""
         return Skipped(self._reasons, self._failed)
 
 
+class Columns(NamedTuple):
+    """Some rows of a table as they were read: times in seconds, or of dates in nanoseconds."""
+
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    time: NDArray[Any] | None
+
+
 class Rows(NamedTuple):
     """Some requests of a trace, in order.
 
-    Attributes
-    ----------
-    prompt, output : int64 arrays, shape (n,)
-        Tokens of each request: prompts of at least 1, outputs of at least 0, totals within
-        64 bits.
-    arrival_s : float64 array, shape (n,), or None
-        Seconds from the file's first row.
-    page_ids : list of tuples of int, or None
-        Block ids of each prompt.
+    Prompts have at least 1 token, totals are within 64 bits, times are seconds from the file's
+    first row, and each prompt has its block ids.
     """
 
     prompt: NDArray[np.int64]
@@ -171,7 +190,7 @@ class Reading(NamedTuple):
     rows : generator of Rows
         Each is read when it is asked for. If one has no times, the trace has none.
     tally : Tally
-        Rows left out so far; complete when the iterator is exhausted.
+        Rows left out so far; complete when the generator is exhausted.
     page_ids_size : int or None
         Tokens per block id, where there are ids.
     by_time : bool
@@ -185,14 +204,6 @@ class Reading(NamedTuple):
     page_ids_size: int | None = None
     by_time: bool = False
     nothing: str = "no requests; accepted: at least one"
-
-
-class UnusableRowError(LedgerError):
-    """A row that cannot be read; ``reason`` says what is wrong without any of its values."""
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 def format_list() -> str:

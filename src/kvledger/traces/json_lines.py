@@ -133,38 +133,36 @@ def read_json(
     blocks: Iterator[Block],
     format: str | None,
     size: int | None,
-    *,
-    count: bool,
+    tally: Tally,
 ) -> Reading:
     """Read JSON, from its first block on; `format` None, it is found from the keys."""
-    tally = Tally()
     blocks = chain([first], blocks)
     if first.data.lstrip()[:1] == b"[":
         if format not in (None, "lengths"):
             raise LedgerError(
                 f"{label}, line 1: a JSON array; accepted as {format}: {TRACE_FORMATS[format]}"
             )
-        rows = _array_rows(label, blocks, tally, count=count)
+        rows = _array_rows(label, blocks, tally)
         return Reading(rows, tally, nothing="an empty JSON array; accepted: at least one length")
     if format == "lengths":
         raise LedgerError(
             f"{label}, line {first.first_line}: a JSON object; "
             f"accepted as lengths: {TRACE_FORMATS['lengths']}"
         )
-    found = records(label, blocks, malformed=tally.unusable if count else None)
+    found = _records(label, blocks, tally)
     if format is None:
         head = next(found)
         format = _format_of(head)
         found = _of_one_kind(label, chain([head], found), format)
     if format == "benchmark":
         # Requests are sent concurrently, so results may be out of order by a hair.
-        return Reading(_runs(found, tally, count=count), tally, by_time=True)
+        return Reading(_runs(found, tally), tally, by_time=True)
     if format == "openai":
         # A batch is written as its requests finish.
-        return Reading(_rows(found, _response, tally, 1, count=count), tally, by_time=True)
+        return Reading(_rows(found, _response, tally, 1), tally, by_time=True)
     size = size or BLOCK_TOKENS[format]
     reader = _RequestReader(format, size)
-    rows = _rows(found, reader.request, tally, _TIME_UNITS[format], count=count)
+    rows = _rows(found, reader.request, tally, _TIME_UNITS[format])
     return Reading(rows, tally, page_ids_size=size)
 
 
@@ -211,14 +209,8 @@ def _format_of(record: Record) -> str:
 # --------------------------------------------------------------------------- objects and arrays
 
 
-def records(
-    label: str, blocks: Iterator[Block], *, malformed: Callable[[str], None] | None = None
-) -> Iterator[Record]:
-    """Yield the objects of a file, one by one.
-
-    `malformed` is called with the reason for each line after the first that is no JSON, instead
-    of an error.
-    """
+def _records(label: str, blocks: Iterator[Block], tally: Tally) -> Iterator[Record]:
+    """Yield the objects of a file, one by one."""
     is_first = True
     for block in blocks:
         lines = block.data.split(b"\n")
@@ -238,9 +230,10 @@ def records(
                         return
                 elif text.lstrip()[:1] not in (b"{", b"["):
                     mixed(label, line, shown(text.decode("utf-8").strip()), "JSON")
-                if malformed is None or is_first:
-                    raise _malformed(where, error) from None
-                malformed("JSON malformed")
+                problem = _malformed(where, error)
+                if is_first:
+                    raise problem from None
+                tally.refuse(problem)
                 continue
             if not isinstance(fields, dict):
                 raise LedgerError(
@@ -284,14 +277,16 @@ def _parse(text: bytes) -> Any:
 
 def _malformed(
     where: str, error: Exception, accepted: str = "one complete JSON object a line"
-) -> LedgerError:
+) -> UnusableRowError:
     problem = error.msg if isinstance(error, json.JSONDecodeError) else str(error).split("\n")[0]
     if isinstance(error, RecursionError):
         problem = "too deep"
-    return LedgerError(f"{where}: JSON cut short or malformed ({problem}); accepted: {accepted}")
+    return UnusableRowError(
+        f"{where}: JSON cut short or malformed ({problem}); accepted: {accepted}", "JSON malformed"
+    )
 
 
-def _array_rows(label: str, blocks: Iterable[Block], tally: Tally, *, count: bool) -> RowStream:
+def _array_rows(label: str, blocks: Iterable[Block], tally: Tally) -> RowStream:
     """Yield the lengths of a JSON array."""
     data = _joined(label, blocks)
     try:
@@ -305,10 +300,8 @@ def _array_rows(label: str, blocks: Iterable[Block], tally: Tally, *, count: boo
         try:
             where = f"{label}, entry {position}"
             lengths.append(whole(entry, where, minimum=1, accepted=accepted))
-        except LedgerError:
-            if not count:
-                raise
-            tally.unusable("entry not accepted")
+        except LedgerError as error:
+            tally.refuse(UnusableRowError(str(error), "entry not accepted"))
     yield Rows(np.array(lengths, np.int64), np.zeros(len(lengths), np.int64))
 
 
@@ -320,8 +313,6 @@ def _rows(
     read: Callable[[Record], Request],
     tally: Tally,
     units_per_second: int,
-    *,
-    count: bool,
 ) -> RowStream:
     """Yield the requests of records as arrays; a batch in which one has no time has none."""
 
@@ -331,12 +322,10 @@ def _rows(
             try:
                 request = read(record)
             except _LeftOutError as left:
-                (tally.fail if left.failed else tally.unusable)(left.reason)
+                (tally.fail if left.failed else tally.leave_out)(left.reason)
                 continue
             except UnusableRowError as problem:
-                if not count:
-                    raise
-                tally.unusable(problem.reason)
+                tally.refuse(problem)
                 continue
             if request.time is not None:
                 first = request.time if first is None else first
@@ -483,15 +472,15 @@ def _usage_tokens(usage: Record, *, has_output: bool) -> tuple[int, int]:
 # --------------------------------------------------------------------------- one run a record
 
 
-def _runs(found: Iterable[Record], tally: Tally, *, count: bool) -> RowStream:
+def _runs(found: Iterable[Record], tally: Tally) -> RowStream:
     """Yield the requests of each run of a serving benchmark."""
     for number, record in enumerate(found):
-        run = _run(record, tally, count=count)
+        run = _run(record, tally)
         # Each run has a clock of its own: two runs in one file have no common times.
         yield run if number == 0 else run._replace(arrival_s=None)
 
 
-def _run(record: Record, tally: Tally, *, count: bool) -> Rows:
+def _run(record: Record, tally: Tally) -> Rows:
     """Read one run.
 
     A request that failed has an output of 0 tokens, and as a rule a text in ``errors``; where the
@@ -514,9 +503,7 @@ def _run(record: Record, tally: Tally, *, count: bool) -> Rows:
             if "start_times" in at:
                 starts.append(at["start_times"].time())
         except UnusableRowError as problem:
-            if not count:
-                raise
-            tally.unusable(problem.reason)
+            tally.refuse(problem)
             continue
         requests.append(request)
     prompt, output = np.array(requests, np.int64).reshape(-1, 2).T

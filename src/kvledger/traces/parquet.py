@@ -10,11 +10,18 @@ from numpy.typing import NDArray
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX
-from kvledger.traces.forms import TRACE_FORMATS, Reading, Rows, RowStream, name_list
+from kvledger.traces.forms import (
+    TRACE_FORMATS,
+    Columns,
+    Reading,
+    Rows,
+    RowStream,
+    Tally,
+    name_list,
+)
 from kvledger.traces.streams import Source
 from kvledger.traces.text_tables import (
     TABLES,
-    Columns,
     Table,
     TableReader,
     accepted_time,
@@ -28,7 +35,7 @@ _BUFFER_BYTES = 1 << 20
 _NOTHING = "a table without rows; accepted: at least one row"
 
 
-def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
+def read_parquet(source: Source, format: str | None, tally: Tally) -> Reading:
     """Read a Parquet file in batches of rows."""
     # Here: no other table needs it, and it takes longer to import than a small trace to read.
     import pyarrow as pa
@@ -45,7 +52,7 @@ def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
         raise _damaged(label, error) from None
     format = format or table_format(label, schema.names)
     table = table_of(label, format, schema.names)
-    reader = ParquetReader(label, table, schema, format, count=count)
+    reader = ParquetReader(label, table, schema, format, tally)
     # A column of lengths may be called anything, also what would be a path to a nested one.
     names = None if format == "lengths" else list(reader.name_of.values())
 
@@ -68,7 +75,7 @@ def read_parquet(source: Source, format: str | None, *, count: bool) -> Reading:
                 if bar is not None:
                     bar.update(batch.num_rows)
 
-    return Reading(rows(), reader.tally, nothing=_NOTHING)
+    return Reading(rows(), tally, nothing=_NOTHING)
 
 
 def _damaged(label: str, error: Exception) -> LedgerError:
@@ -82,8 +89,8 @@ def _damaged(label: str, error: Exception) -> LedgerError:
 class ParquetReader(TableReader):
     """Reads batches of rows: all at once where every value is right, else one by one."""
 
-    def __init__(self, label: str, table: Table, schema: Any, format: str, *, count: bool) -> None:
-        super().__init__(label, table, schema.names, format, count=count)
+    def __init__(self, label: str, table: Table, schema: Any, format: str, tally: Tally) -> None:
+        super().__init__(label, table, schema.names, format, tally)
         self.name_of = {role: schema.names[i] for role, i in self.used.items()}
         for role, name in self.name_of.items():
             self._check_type(name, schema.field(name).type, is_time=role == "time")

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from kvledger.traces.text_tables import Columns
+from kvledger.traces.forms import Columns
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]

@@ -7,11 +7,9 @@ import gzip
 import io
 import lzma
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from shutil import copyfileobj
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 import numpy as np
@@ -46,9 +44,9 @@ class Source:
         self.is_stdin = str(path) == "-"
         self.label = STDIN if self.is_stdin else printable(str(path))
         self.name = "stdin" if self.is_stdin else Path(path).name
-        self._raw = _standard_input() if self.is_stdin else _opened(Path(path))
+        self._raw = _opened(None if self.is_stdin else Path(path))
         self._bar: Any = None
-        self._copy: BinaryIO | None = None
+        self._wrapping: _Wrapping | None = None
         try:
             self._size = _bytes_left(self._raw)
             head = self._raw.read(6)
@@ -57,7 +55,7 @@ class Source:
             else:
                 self._raw.seek(-len(head), io.SEEK_CUR)
         except OSError as error:
-            raise self._unreadable(error) from None
+            raise self._broken(error) from None
         self._wrapping = next((w for w in _WRAPPINGS if head.startswith(w.magic)), None)
         self.is_parquet = head.startswith(b"PAR1")
 
@@ -67,8 +65,6 @@ class Source:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        if self._copy is not None:
-            self._copy.close()
         if not self.is_stdin:
             self._raw.close()
 
@@ -85,15 +81,7 @@ class Source:
 
     def file(self) -> BinaryIO:
         """Return a file that can be read at any place, as Parquet must be."""
-        if self._size is not None:
-            return self._raw
-        try:
-            self._copy = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-            copyfileobj(self._raw, self._copy, _BLOCK_BYTES)
-            self._copy.seek(0)
-        except OSError as error:
-            raise self._unreadable(error) from None
-        return self._copy
+        return io.BytesIO(self._raw.read()) if self._size is None else self._raw
 
     def blocks(self) -> Iterator[Block]:
         """Yield blocks of whole lines, without a byte-order mark."""
@@ -126,12 +114,8 @@ class Source:
         while True:
             try:
                 chunk = stream.read(_BLOCK_BYTES)
-            except OSError as error:
-                if self._wrapping is None:
-                    raise self._unreadable(error) from None
-                raise self._damaged(error) from None
-            except (EOFError, zlib.error, lzma.LZMAError) as error:
-                raise self._damaged(error) from None
+            except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+                raise self._broken(error) from None
             if bar is not None:
                 done = bar.n + len(chunk) if self._size is None else self._raw.tell() - start
                 bar.update(done - bar.n)
@@ -164,18 +148,23 @@ class Source:
             "accepted: UTF-8"
         )
 
-    def _damaged(self, error: Exception) -> LedgerError:
-        assert self._wrapping is not None
+    def _broken(self, error: Exception) -> LedgerError:
+        if self._wrapping is None:
+            reason = error.strerror if isinstance(error, OSError) else None
+            return LedgerError(f"{self.label}: cannot be read ({reason or error})")
         return LedgerError(
             f"{self.label}: the {self._wrapping.name} data is cut short or damaged ({error}); "
             f"accepted: a complete {self._wrapping.suffix} file"
         )
 
-    def _unreadable(self, error: OSError) -> LedgerError:
-        return LedgerError(f"{self.label}: cannot be read ({error.strerror or error})")
 
-
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path | None) -> BinaryIO:
+    """Open a file, or standard input where there is no path."""
+    if path is None:
+        stream: BinaryIO | None = getattr(sys.stdin, "buffer", None)
+        if stream is None:
+            raise LedgerError(f"{STDIN}: there is none here; {_ACCEPTED}")
+        return stream
     label = printable(str(path))
     try:
         return path.open("rb")
@@ -187,13 +176,6 @@ def _opened(path: Path) -> BinaryIO:
         raise LedgerError(f"{label}: cannot be read ({error.strerror})") from None
     except ValueError:  # a NUL in the name
         raise LedgerError(f"{label}: no name of a file; {_ACCEPTED}") from None
-
-
-def _standard_input() -> BinaryIO:
-    stream = getattr(sys.stdin, "buffer", None)
-    if stream is None:
-        raise LedgerError(f"{STDIN}: there is none here; {_ACCEPTED}")
-    return cast(BinaryIO, stream)
 
 
 def _bytes_left(raw: BinaryIO) -> int | None:

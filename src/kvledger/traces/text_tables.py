@@ -24,6 +24,7 @@ from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import INT64_MAX
 from kvledger.traces.forms import (
     TRACE_FORMATS,
+    Columns,
     Reading,
     Rows,
     RowStream,
@@ -155,22 +156,6 @@ def date_nanoseconds(text: str) -> int | None:
 # --------------------------------------------------------------------------- rows of any table
 
 
-class Columns(NamedTuple):
-    """Some rows as they were read: times in seconds, or in nanoseconds where they are dates."""
-
-    prompt: NDArray[np.int64]
-    output: NDArray[np.int64]
-    time: NDArray[Any] | None
-
-    def goes_back(self, last_time: float | int | None) -> bool:
-        """Tell whether a time is before the one ahead of it, of these rows or the last one."""
-        if self.time is None or not len(self.time):
-            return False
-        if last_time is not None and bool(self.time[0] < last_time):
-            return True
-        return bool((self.time[1:] < self.time[:-1]).any())
-
-
 class TableReader:
     """Checks the rows of one table, and makes requests of them.
 
@@ -181,22 +166,21 @@ class TableReader:
     unit = "row"
 
     def __init__(
-        self, label: str, table: Table, columns: list[str], format: str, *, count: bool
+        self, label: str, table: Table, columns: list[str], format: str, tally: Tally
     ) -> None:
         self.label = label
         self.table = table
         self.columns = columns
         self.format = format
-        self.count = count
+        self.tally = tally
         self.used = table.used(columns)
         self.has_nanoseconds = table.time_is_date
-        self.tally = Tally()
         self._first_time: float | int | None = None
         self._last_time: float | int | None = None
 
     def requests(self, parsed: Columns | None, slowly: Callable[[], Columns]) -> Rows:
         """Return the requests that did not fail, with times from the first row."""
-        if parsed is None or parsed.goes_back(self._last_time):
+        if parsed is None or self._goes_back(parsed.time):
             parsed = slowly()
         prompt, output, time = parsed
         if time is not None and len(time):
@@ -216,6 +200,12 @@ class TableReader:
             prompt, output, since / 1e9 if self.has_nanoseconds else nanosecond_rounded(since)
         )
 
+    def _goes_back(self, time: NDArray[Any] | None) -> bool:
+        if time is None or not len(time):
+            return False
+        is_late = self._last_time is not None and time[0] < self._last_time
+        return bool(is_late or (time[1:] < time[:-1]).any())
+
     def one_by_one(self, rows: Iterable[tuple[int, Any]]) -> Columns:
         """Read numbered rows; the first that is not accepted is an error, or all are counted."""
         prompts: list[int] = []
@@ -227,9 +217,7 @@ class TableReader:
                 prompt, output, time = self._row(self.values(row, at), at, last_time)
             except UnusableRowError as problem:
                 self.check_not_mixed(row, at)
-                if not self.count:
-                    raise
-                self.tally.unusable(problem.reason)
+                self.tally.refuse(problem)
                 continue
             if time is not None:
                 last_time = time
@@ -322,12 +310,12 @@ class TextReader(TableReader):
         table: Table,
         columns: list[str],
         format: str,
+        tally: Tally,
         *,
         has_header: bool = True,
         several: bool = False,
-        count: bool = False,
     ) -> None:
-        super().__init__(label, table, columns, format, count=count)
+        super().__init__(label, table, columns, format, tally)
         self.has_header = has_header
         self.several = several  # numbers on a line
 
@@ -451,7 +439,7 @@ def _in_order(
 
 
 def read_table(
-    source: Source, first: Block, blocks: Iterator[Block], format: str | None, *, count: bool
+    source: Source, first: Block, blocks: Iterator[Block], format: str | None, tally: Tally
 ) -> Reading:
     """Read a CSV file or a list of lengths, from its first block on."""
     label = source.label
@@ -470,10 +458,10 @@ def read_table(
         _check_no_table(label, head)
         blocks = chain(head, blocks)
     reader = TextReader(
-        label, table, columns, format, has_header=has_header, several=several, count=count
+        label, table, columns, format, tally, has_header=has_header, several=several
     )
     nothing = "a header and no requests; accepted: at least one line after the header"
-    return Reading(reader.read(blocks), reader.tally, nothing=nothing)
+    return Reading(reader.read(blocks), tally, nothing=nothing)
 
 
 def _header(label: str, first: Block) -> tuple[int | None, list[str], Block]:

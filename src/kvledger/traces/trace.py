@@ -26,6 +26,7 @@ from kvledger.traces.forms import (
     TRACE_FORMATS,
     Reading,
     Skipped,
+    Tally,
     format_list,
     name_list,
     nanosecond_rounded,
@@ -370,9 +371,9 @@ def load_trace(
     >>> load_trace(path)
     Trace('azure': 2 requests, 7,988 prompt + 18 output tokens, over 0.1 s)
     """
-    format, page_ids_size, count = _options(format, page_ids_size, unusable)
+    options = _options(format, page_ids_size, unusable)
     with Source(path) as source:
-        reading = _reading(source, format, page_ids_size, count=count)
+        reading = _reading(source, *options)
         return _gathered(reading, source.label, _trace_name(source.name))
 
 
@@ -406,7 +407,7 @@ def load_lengths(
     >>> code.n_requests, code.total.max_tokens
     (8819, 7841)
     """
-    format, page_ids_size, count = _options(format, page_ids_size, unusable)
+    options = _options(format, page_ids_size, unusable)
     if name in TRACE_NAMES:
         return _read_lengths(data_file(f"traces/{name}{_LENGTHS_SUFFIX}"))
     path = Path(name)
@@ -418,14 +419,14 @@ def load_lengths(
     if path.name.endswith(_LENGTHS_SUFFIX):
         return _read_lengths(path)
     with Source(path) as source:
-        reading = _reading(source, format, page_ids_size, count=count)
+        reading = _reading(source, *options)
         return _counted_lengths(reading, source.label, _trace_name(source.name))
 
 
 def _options(
     format: str | None, page_ids_size: int | None, unusable: str
-) -> tuple[str | None, int | None, bool]:
-    """Return the checked options of reading, the last of them whether to count unusable rows."""
+) -> tuple[str | None, int | None, Tally]:
+    """Return the checked options of reading, and what counts the rows that are left out."""
     format = ALIASES.get(format, format) if isinstance(format, str) else format
     if format is not None and format not in TRACE_FORMATS:
         raise LedgerError(f"format {format!r} is not known; accepted:\n{format_list()}")
@@ -433,18 +434,18 @@ def _options(
         page_ids_size = _page_ids_size(page_ids_size)
     if unusable not in ("error", "count"):
         raise LedgerError(f"unusable is {unusable!r}; accepted: 'error', 'count'")
-    return format, page_ids_size, unusable == "count"
+    return format, page_ids_size, Tally(count=unusable == "count")
 
 
 def _reading(
-    source: Source, format: str | None, page_ids_size: int | None, *, count: bool
+    source: Source, format: str | None, page_ids_size: int | None, tally: Tally
 ) -> Reading:
     """Begin to read a file of this format, or of the one that its columns or keys tell."""
     label = source.label
     if source.is_parquet:
         from kvledger.traces.parquet import read_parquet
 
-        return read_parquet(source, format, count=count)
+        return read_parquet(source, format, tally)
     blocks = source.blocks()
     first = next((block for block in blocks if block.data.strip()), None)
     if first is None:
@@ -454,9 +455,9 @@ def _reading(
     if is_json and format in TABLES:
         raise LedgerError(f"{where}: JSON; accepted as {format}: {TRACE_FORMATS[format]}")
     if is_json:
-        return read_json(label, first, blocks, format, page_ids_size, count=count)
+        return read_json(label, first, blocks, format, page_ids_size, tally)
     if format is None or format in TABLES or format == "lengths":
-        return read_table(source, first, blocks, format, count=count)
+        return read_table(source, first, blocks, format, tally)
     raise LedgerError(f"{where}: not JSON; accepted as {format}: {TRACE_FORMATS[format]}")
 
 
