@@ -13,7 +13,7 @@ import numpy as np
 from records import Record, record, timed
 
 ROOT = Path(__file__).resolve().parent.parent
-KVLEDGER = [sys.executable, "-m", "kvledger.cli"]
+KVLEDGER = [sys.executable, "-m", "kvledger"]
 ACCOUNT = ["account", "--lengths", "5,9,17", "--page-size", "4"]
 MEMORY = ["--model", "Llama-3.1-8B", "--kv-memory", "60GiB"]
 

@@ -16,16 +16,15 @@ from typing import Any
 
 import pytest
 from attention_records import made_record, write_made
-from editions import glued, notebook, write_checkout
+from editions import book, number
 from hypothesis import given
 from hypothesis import strategies as st
 from rawtraces import raw_folder
 
 import kvledger as kv
 from kvledger import cli
-from kvledger.cli import main
-from kvledger.cli.app import COMMANDS, make_app
-from kvledger.cli.grouping import layer_groups
+from kvledger.cli import COMMANDS, main, make_app
+from kvledger.cli.account_commands import layer_groups
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths
 from kvledger.core.units import UNITS, bytes_text, parse_bytes
@@ -33,10 +32,11 @@ from kvledger.models.known import load_model
 from kvledger.models.layers import StateTensor
 from kvledger.traces.derivation import load_requests
 from kvledger.traces.trace import load_lengths
+from proofbook.catalogue import Entry, write_catalogue
 from proofbook.catalogue.editions import edition
 
 ROOT = Path(__file__).resolve().parent.parent
-KVLEDGER = [sys.executable, "-m", "kvledger.cli"]
+KVLEDGER = [sys.executable, "-m", "kvledger"]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent), "COLUMNS": "200"}
 
 
@@ -425,41 +425,41 @@ def test_derive_writes_the_committed_tables(
 # --------------------------------------------------------------------------- the book's own
 
 
-def test_diff_of_two_checkouts_and_as_markdown(
+def built(folder: Path, *entries: Entry, version: str = "0.1.0") -> str:
+    folder.mkdir()
+    write_catalogue(book(*entries, version=version).catalogue, folder)
+    return str(folder)
+
+
+def test_diff_of_two_built_books_and_as_markdown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def glued_as(value: str) -> str:
-        return notebook(glued("a.b", value, value=value, unit="slots"))
-
-    old = str(write_checkout(tmp_path / "old", {"first": glued_as("9"), "gone": glued_as("9")}))
-    new = str(write_checkout(tmp_path / "new", {"first": glued_as("10")}, "0.2.0"))
+    gone = number("a.gone", page="chapters/gone")
+    old = built(tmp_path / "old", number("a.b", "9"), gone)
+    new = built(tmp_path / "new", number("a.b", "10"), version="0.2.0")
     found = answer(["diff", old, new], capsys)
     assert (found["old"]["version"], found["new"]["version"]) == ("0.1.0", "0.2.0")
     ((id, ways, was, now),) = [
         (c["id"], c["ways"], c["old"]["value"], c["new"]["value"]) for c in found["changed"]
     ]
     assert (id, ways, was, now) == ("a.b", ["value"], "9", "10")
+    assert [entry["id"] for entry in found["removed"]] == ["a.gone"]
     out = tmp_path / "changes.md"
     assert main(["diff", old, new, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert ["first", "value", "a.b", "9 slots", "10 slots"] in cells(printed)
-    assert (
-        printed.splitlines()[0] == "From 0.1.0 here to 0.2.0 here: 1 number changed; nothing "
-        "added or removed."
-    )
+    assert printed.splitlines()[0].startswith(f"From 0.1.0 in {old} to 0.2.0 in {new}: 1 number")
     assert printed.splitlines()[-1] == f"wrote {out}"
     assert "- `a.b`: 9 slots, now 10 slots." in out.read_text(encoding="utf-8").splitlines()
     assert main(["diff", new, new]) == 0
     assert "nothing changed, nothing added or removed" in capsys.readouterr().out
-    assert answer(["diff", new, new], capsys)["changed"] == []
 
 
 def test_diff_shows_texts_from_outside_and_obeys_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = "\x1b[2J[bold]9\u202e |"
-    old = str(write_checkout(tmp_path / "old", {"first": notebook(glued("a.b", "9"))}))
-    new = str(write_checkout(tmp_path / "new", {"first": notebook(glued("a.b", hostile))}))
+    old = built(tmp_path / "old", number("a.b", "9"))
+    new = built(tmp_path / "new", number("a.b", "\x1b[2J[bold]9\u202e |", unit="text"))
     assert main(["diff", old, new, "--out", str(tmp_path / "changes.md")]) == 0
     out = capsys.readouterr().out
     assert all(line.isprintable() for line in out.splitlines())
@@ -589,7 +589,7 @@ def test_completion_can_be_shown_for_a_shell() -> None:
         (["account", "{lengths}", "--page-size", "²"], "a page size is '²'; accepted"),
         (["account", "{lengths}", "--page-size", "9" * 5000], "...; accepted: a whole number"),
         (["account", "{lengths}", "--test-sizes=-4"], "a page size is '-4'"),
-        (["account", "{lengths}", "--of", "x"], "--of is 'x'; accepted: total or prompt"),
+        (["account", "{lengths}", "--of", "x"], "'--of': 'x' is not one of 'total', 'prompt'"),
         (["account", "{lengths}", "--kv-memory", "60GiB"], "--kv-memory without --model"),
         (["account", "{lengths}", "--kv-memory", "60G", "--model", "Llama-3.1-8B"],
          "--kv-memory is '60G'; say 60GB (powers of 1000) or 60GiB (powers of 1024)"),
@@ -600,20 +600,22 @@ def test_completion_can_be_shown_for_a_shell() -> None:
         (["account", "--lengths", "5,0"], "a length is '0'; accepted"),
         (["account", "--lengths", "9223372036854775807,1"], "64 bits"),
         (["models", "GPT-9"], "'GPT-9'; known are"),
-        (["models", "--tensor-parallel", "0"], "--tensor-parallel is '0'; accepted: a whole"),
+        (["models", "--tensor-parallel", "0"], "greater than or equal to 1, not '0'"),
         (["replay", "{lengths}"], "accepted: --capacity, or --kv-memory with --model"),
         (["replay", "{lengths}", "--capacity", "10"], "capacity_slots is 10"),
         (["replay", "{lengths}", "--capacity", "64", "--reserve", "8,9"], "accepted: one policy"),
         (["replay", "{lengths}", "--capacity", "64", "--step-time", "1,2"], "--step-time is '1,2'"),
         (["replay", "{lengths}", "--capacity", "64", "--step-time", "1,2,nan"], "'1,2,nan'"),
         (["replay", "{lengths}", "--capacity", "64", "--step-time", "1,0,0"], "no arrival_s"),
-        (["replay", "{lengths}", "--capacity", "64", "--first", "x"], "--first is 'x'"),
-        (["replay", "{lengths}", "--capacity", "64", "--max-running", "-1"], "--max-running is"),
+        (["replay", "{lengths}", "--capacity", "64", "--first", "x"], "an integer, not 'x'"),
+        (["replay", "{lengths}", "--capacity", "64", "--max-running", "-1"],
+         "equal to 1, not '-1'"),
         (["replay", "bwb_v2", "--capacity", "64"], "bwb_v2: of this trace only the lengths"),
         (["replay", "{lengths}", "--capacity", "4", "--page-size", "4"], "nothing ran"),
-        (["sweep", "{lengths}", "--capacity", "64", "--jobs", "x"], "--jobs is 'x'"),
+        (["sweep", "{lengths}", "--capacity", "64", "--jobs", "x"], "as an integer, not 'x'"),
         (["decide", "{lengths}"], "Missing option '--model'"),
-        (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--prefix", "x"], "--prefix is 'x'"),
+        (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--prefix", "x"],
+         "'x' is not one of 'ids'"),
         (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--kernel", "x"], "'x'"),
         (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--metadata", "x"], "'x'"),
         (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--tolerance", "-1"],
@@ -621,25 +623,25 @@ def test_completion_can_be_shown_for_a_shell() -> None:
         (["decide", "{lengths}", "--model", "Llama-3.1-8B", "--record", "absent.json"], "absent"),
         (["decide", "absent", "--model", "Llama-3.1-8B"], "absent: no such file"),
         (["account", "{lengths}", "--format", "x"], "format 'x' is not known"),
-        (["account", "{lengths}", "--unusable", "x"], "unusable is 'x'; accepted"),
+        (["account", "{lengths}", "--unusable", "x"], "'x' is not one of 'error', 'count'"),
         (["measure", "--page-sizes", "x"], "page sizes are 'x'; accepted: whole numbers"),
         (["measure", "--seed", "x"], "invalid int value: 'x' (see --help)"),
         (["measure", "--nope"], "unrecognized arguments: --nope (see --help)"),
         (["cite"], "Missing argument 'ID'"),
         (["cite", "fig-slack-shar"], "the nearest are fig-slack-share"),
-        (["cite", "fig-slack-share", "--format", "x"], "--format is 'x'; accepted: bibtex or"),
+        (["cite", "fig-slack-share", "--format", "x"], "'--format': 'x' is not one of 'bibtex'"),
         (["cite", "fig-slack-share", "--book", "{folder}/x"], "x: no such folder; accepted: a bu"),
-        (["cite", "fig-slack-share", "--book", "{folder}"], "a folder without _toc.yml or"),
+        (["cite", "fig-slack-share", "--book", "{folder}"], "a folder without numbers.json"),
         (["figure", "{lengths}"], "neither PNG nor SVG"),
         (["figure", "{folder}"], "no such file; accepted: a PNG or SVG"),
         (["figure", "paged.p4.tail_slack_slots"], "is a number; accepted: a figure or a table"),
         (["figure", "fig-slack-share", "--again"], "--again and --out DIR; accepted: both"),
-        (["figure", "fig-slack-share", "--again", "--out", "{folder}"], "is there already"),
+        (["figure", "fig-slack-share", "--again", "--out", "{folder}"], "already exists"),
         (["figure", "fig-slack-share", "--again", "--out", "{folder}/a/b"], "cannot be written"),
         (["diff", "0.1.0"], "Missing argument 'NEW'"),
-        (["diff", "0.0.1", "."], "'0.0.1': no such release, folder, file or revision; accepted"),
-        (["diff", "{lengths}", "."], "three.txt: no JSON"),
-        (["diff", "{folder}", "."], "a folder without _toc.yml or numbers.json; accepted"),
+        (["diff", "0.0.1", "."], "'0.0.1': no such release or file; accepted"),
+        (["diff", "{lengths}", "."], "three.txt: "),
+        (["diff", "{folder}", "."], "a folder without numbers.json; accepted"),
         (["diff", "0.1.0", ".", "--out", "{folder}"], "(it is a folder); accepted: a file"),
         (["diff", "0.1.0", ".", "--out", "{folder}/a/b.md"], "cannot be written"),
         (["derive", "--raw", "{folder}"], "no raw file azure_code_2023.csv or AzureLLM"),
@@ -713,7 +715,7 @@ def broken(*_: object, **__: object) -> None:
 def test_an_error_of_the_program_is_exit_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kvledger.cli.accounting.envelope", broken)
+    monkeypatch.setattr("kvledger.cli.account_commands.envelope", broken)
     assert main(["account", "--lengths", "5"]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
@@ -729,7 +731,7 @@ def interrupted(*_: object, **__: object) -> None:
 def test_an_interrupt_is_one_line_and_exit_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kvledger.cli.accounting.envelope", interrupted)
+    monkeypatch.setattr("kvledger.cli.account_commands.envelope", interrupted)
     assert main(["account", "--lengths", "5"]) == 130
     assert capsys.readouterr() == ("", "kvledger: interrupted\n")
 
@@ -869,9 +871,9 @@ def test_no_source_of_another_command_names_torch() -> None:
     """What a command could import later is seen in its source: torch is named by none."""
     package = Path(kv.__file__).parent
     sources = [*package.glob("*.py"), *package.glob("cli/*.py"), *package.glob("report/*.py")]
-    importing = re.compile(r"^\s*(?:import|from) (?:torch|kvledger\.attention\.measure)\b", re.M)
+    importing = re.compile(r"^\s*(?:import|from) (?:torch|kvledger\.measure\.__main__)\b", re.M)
     found = {path.name for path in sources if importing.search(path.read_text(encoding="utf-8"))}
-    assert found == {"tending.py"}
+    assert found == {"data_commands.py"}
 
 
 def test_only_the_named_command_is_built() -> None:

@@ -69,7 +69,7 @@ from proofbook import showing as outputs
 from proofbook.showing.tables import csv_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
-KVLEDGER = [sys.executable, "-m", "kvledger.cli"]
+KVLEDGER = [sys.executable, "-m", "kvledger"]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent)}
 MEMORY = ("--model", "Llama-3.1-8B", "--kv-memory", "8GiB")
 
@@ -414,8 +414,8 @@ def test_a_model_from_its_config(tmp_path: Path) -> None:
         (["{trace}", "--model", "GPT-9", "--kv-memory", "1GiB"], "model is 'GPT-9'; known are"),
         (["{trace}", "--model", "Llama-3.1-8B", "--kv-memory", "60"], "room for a page at least"),
         (["{trace}", "--model", "Llama-3.1-8B", "--kv-memory", "60G"], "say 60GB"),
-        (["{trace}", *MEMORY, "--page-size", "0"], "a page size is '0'"),
-        (["{trace}", *MEMORY, "--first", "-1"], "--first is '-1'"),
+        (["{trace}", *MEMORY, "--page-size", "0"], "equal to 1, not '0'"),
+        (["{trace}", *MEMORY, "--first", "-1"], "equal to 1, not '-1'"),
         (["{trace}", *MEMORY, "--dtype", "x"], "dtype is 'x'; known are"),
         (["{bad}", *MEMORY], "{bad}, line 3: output_tokens is 'x'; accepted: a whole number"),
         (["{folder}", *MEMORY], "{folder}"),

@@ -1,10 +1,9 @@
 """The command ``kvledger``: the package's computations on the reader's own lengths and traces.
 
 Everything is computed before the first line is printed. What cannot be accounted for is one line
-on stderr; ``--debug``, before the command or after it, shows the traceback as well.
-
-Exit status: 0 done; 1 an error of the program itself; 2 something given cannot be used, or the
-result cannot be written; 130 interrupted.
+on stderr; ``--debug``, before the command or after it, shows the traceback as well. Only the
+commands that a run needs are imported and built: the one that is named, or all of them for the
+help, for completion, and for a name that is not known.
 """
 
 from __future__ import annotations
@@ -14,12 +13,58 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvledger.core.errors import InputError, LedgerError
+from kvledger.core.errors import InputError, LedgerError, shown
 from proofbook.plaintext import printable
 
+if TYPE_CHECKING:
+    import typer
+
 DONE, BROKEN, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+EXIT_CODES = (
+    "Exit status: 0 done; 1 an error of the program itself; 2 something given cannot be used, or "
+    "the result cannot be written; 130 interrupted."
+)
+
+
+class Command(NamedTuple):
+    """Where a command is, and the example that its help shows, word for word; a test runs it."""
+
+    module: str
+    example: str
+    settings: dict[str, Any] = {}  # noqa: RUF012  never changed
+
+
+COMMANDS: dict[str, Command] = {
+    "account": Command("account_commands", "kvledger account --lengths 5,9,17 --page-size 4"),
+    "sweep": Command(
+        "replay_commands", "kvledger sweep azure_conv_2023 --page-size 1,16,64 --capacity 262144"
+    ),
+    "replay": Command(
+        "replay_commands", "kvledger replay azure_conv_2023 --model Llama-3.1-8B --kv-memory 16GiB"
+    ),
+    "models": Command(
+        "account_commands", "kvledger models Llama-3.1-8B Gemma-2-9B --dtype fp8 --kv-memory 60GiB"
+    ),
+    "decide": Command("workload_commands", "kvledger decide azure_conv_2023 --model Llama-3.1-8B"),
+    "measure": Command(
+        "data_commands",
+        "kvledger measure --quick --device cpu",
+        # Its options, --help among them, are those of the module that measures.
+        {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    ),
+    "report": Command(
+        "workload_commands",
+        "kvledger report azure_conv_2023 --model Llama-3.1-8B --kv-memory 60GiB --out report",
+    ),
+    "cite": Command("book_commands", "kvledger cite fig-slack-share --format plain"),
+    "figure": Command("book_commands", "kvledger figure fig-slack-share"),
+    "diff": Command("book_commands", "kvledger diff 0.1.0 ."),
+    "derive": Command("data_commands", "kvledger derive --raw traces"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,6 +117,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(text, BROKEN, debug)
 
 
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the application with these commands."""
+    import typer
+
+    def version(wanted: bool) -> None:
+        if wanted:
+            from kvledger import __version__
+
+            typer.echo(f"kvledger {__version__}")
+            raise typer.Exit
+
+    flag = typer.Option(
+        False, "--version", callback=version, is_eager=True, help="Show the version."
+    )
+    debugging = typer.Option(False, "--debug", help="Show the traceback of an error.")
+
+    def root(debug: bool = debugging, version: bool = flag) -> None:
+        pass
+
+    app = typer.Typer(
+        name="kvledger",
+        help="Where KV-cache memory goes, in exact numbers.",
+        epilog=EXIT_CODES,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    for name in names:
+        command = COMMANDS[name]
+        module = import_module(f"kvledger.cli.{command.module}")
+        register = app.command(
+            name, epilog=f"Example: {command.example}", context_settings=command.settings
+        )
+        register(getattr(module, name))
+    return app
+
+
 def _take_debug(arguments: list[str]) -> bool:
     """Take ``--debug`` out of the arguments, wherever it stands."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
@@ -83,8 +166,6 @@ def _take_debug(arguments: list[str]) -> bool:
 def _run(arguments: list[str]) -> int:
     import typer
 
-    from kvledger.cli.app import COMMANDS, make_app
-
     completing = "_KVLEDGER_COMPLETE" in os.environ
     if not arguments and not completing:
         raise LedgerError(f"no command; accepted: {', '.join(COMMANDS)} (kvledger --help)")
@@ -93,7 +174,11 @@ def _run(arguments: list[str]) -> int:
     try:
         result = command.main(args=arguments, prog_name="kvledger", standalone_mode=False)
     except typer.TyperException as error:
-        raise LedgerError(f"{error.format_message().rstrip('.')} (see --help)") from error
+        text = error.format_message().replace("Value error, ", "").rstrip(".")
+        if hasattr(error.__cause__, "errors"):  # of a value, which not every message names
+            given = shown(error.__cause__.errors()[0]["input"])
+            text += "" if given in text else f", not {given}"
+        raise LedgerError(f"{text} (see --help)") from error
     if isinstance(result, str):
         return _print(result)
     if result == INTERRUPTED:

@@ -7,21 +7,17 @@ read as markup, and what would steer a terminal is written out.
 from __future__ import annotations
 
 import io
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
+from proofbook.exact import json_text
 from proofbook.plaintext import printable
 
-Json: TypeAlias = Any
 _PIPED_WIDTH = 10_000  # nothing is folded where no terminal sets a width
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows of texts under headings; the first ``left`` columns are aligned to the left."""
 
     columns: Sequence[str]
@@ -29,43 +25,15 @@ class Table:
     left: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Lines and tables in the order shown, and the document that ``--json`` prints instead."""
-
-    parts: Sequence[str | Table]
-    document: Mapping[str, Json]
-
-    def text(self, as_json: bool) -> str:
-        """Return all of it as text, without the last line's end."""
-        return json_text(self.document) if as_json else _for_people(self.parts)
+Parts = Sequence[str | Table]
 
 
-def exact(value: object) -> Json:
-    """Return a value as JSON has it: whole numbers as they are, fractions as texts.
-
-    Examples
-    --------
-    >>> exact({"c": Fraction(3, 14), "pages": 10, "end": float("inf")})
-    {'c': '3/14', 'pages': 10, 'end': None}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): exact(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [exact(item) for item in value]
-    if isinstance(value, Fraction):
-        return str(value)
-    if isinstance(value, float) and value == float("inf"):
-        return None
-    return value
+def answer(parts: Parts, document: Mapping[str, Any], as_json: bool) -> str:
+    """Return lines and tables as text, or the document as JSON, without the last line's end."""
+    return json_text(document) if as_json else _for_people(parts)
 
 
-def json_text(document: Mapping[str, Json]) -> str:
-    """Return a document as JSON in ASCII, which no terminal obeys."""
-    return json.dumps(exact(document), indent=1, allow_nan=False)
-
-
-def _for_people(parts: Sequence[str | Table]) -> str:
+def _for_people(parts: Parts) -> str:
     from rich import box  # a tenth of a second that --json does not wait for
     from rich.console import Console
     from rich.table import Table as RichTable

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,17 +22,14 @@ from kvledger.models.shapes import Model
 if TYPE_CHECKING:
     from kvledger.traces.trace import LengthMarginals, Trace
 
-_POWERS = ",".join(map(str, DEFAULT_PAGE_SIZES))
-
-
-#: What is shown of layers of several kinds where no page size is asked for.
-COMMON_PAGE_SIZE = 16
+ALL_POWERS = ",".join(map(str, DEFAULT_PAGE_SIZES))
+POWERS_WORDS = "powers of two from 1 to 4096"
+_STEP_TIME = "seconds a step, a running request and a computed prompt token, as in 0.02,0.0001,0"
 
 
 def complete_trace(incomplete: str) -> list[str]:
     """Return the names of committed traces; the shell adds its own files."""
-    names = (path.name.split(".")[0] for path in _tables("lengths"))
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in _tables("lengths") if name.startswith(incomplete)]
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -38,126 +37,88 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in load_models() if name.startswith(incomplete)]
 
 
-TRACE_HELP = "A trace file, plain or compressed, - for standard input, or a committed trace."
-MODEL_HELP = "A model by name (see: kvledger models), or its config.json."
+_TRACE = typer.Argument(
+    metavar="TRACE",
+    help="A trace file, plain or compressed, - for standard input, or a committed trace.",
+    autocompletion=complete_trace,
+)
+_MODEL = typer.Option(
+    "--model",
+    metavar="MODEL",
+    help="A model by name (see: kvledger models), or its config.json.",
+    autocompletion=complete_model,
+)
+_MEMORY = typer.Option(
+    "--kv-memory", metavar="SIZE", help="Memory of the cache: 60GB, 60GiB or bytes."
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print exact JSON for programs.")]
-TraceName = Annotated[
-    str, typer.Argument(metavar="TRACE", help=TRACE_HELP, autocompletion=complete_trace)
-]
-MaybeTrace = Annotated[
-    str | None, typer.Argument(metavar="TRACE", help=TRACE_HELP, autocompletion=complete_trace)
-]
-ModelName = Annotated[
-    str,
-    typer.Option("--model", metavar="MODEL", help=MODEL_HELP, autocompletion=complete_model),
-]
-MaybeModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help=MODEL_HELP, autocompletion=complete_model),
-]
+TraceName = Annotated[str, _TRACE]
+MaybeTrace = Annotated[str | None, _TRACE]
+ModelName = Annotated[str, _MODEL]
+MaybeModel = Annotated[str | None, _MODEL]
+Memory = Annotated[str, _MEMORY]
+MaybeMemory = Annotated[str | None, _MEMORY]
 Dtype = Annotated[
     str | None,
     typer.Option("--dtype", metavar="TYPE", help="Data type of the cache, such as fp8."),
 ]
 Ranks = Annotated[
-    str,
-    typer.Option("--tensor-parallel", metavar="N", help="Ranks that share the KV heads."),
+    int,
+    typer.Option("--tensor-parallel", metavar="N", min=1, help="Ranks that share the KV heads."),
 ]
-Memory = Annotated[
-    str,
-    typer.Option("--kv-memory", metavar="SIZE", help="Memory of the cache: 60GB, 60GiB or bytes."),
-]
-MaybeMemory = Annotated[
-    str | None,
-    typer.Option("--kv-memory", metavar="SIZE", help="Memory of the cache: 60GB, 60GiB or bytes."),
-]
-TestedSizes = Annotated[
-    str,
-    typer.Option(
-        "--test-sizes",
-        metavar="P,P,…",
-        help="Page sizes tested for the best, in slots.",
-        show_default="powers of two from 1 to 4096",
-    ),
+PageSize = Annotated[int, typer.Option("--page-size", metavar="P", min=1, help="Slots a page.")]
+MaxRunning = Annotated[
+    int,
+    typer.Option("--max-running", metavar="N", min=1, help="Most requests that run at one time."),
 ]
 Format = Annotated[
     str | None,
     typer.Option(
-        "--format",
-        metavar="NAME",
-        help="The trace's format.",
-        show_default="found from the file",
+        "--format", metavar="NAME", help="The trace's format.", show_default="found from the file"
     ),
 ]
 Unusable = Annotated[
-    str | None,
+    Literal["error", "count"] | None,
     typer.Option(
         "--unusable",
-        metavar="error|count",
         help="A row that cannot be read is an error, or left out and counted.",
         show_default="error",
     ),
 ]
-_STEP_TIME = "seconds a step, a running request and a computed prompt token, as in 0.02,0.0001,0"
 StepTime = Annotated[
     str | None,
     typer.Option("--step-time", metavar="S,S,S", help=f"Modelled {_STEP_TIME}."),
 ]
-MaxRunning = Annotated[
-    str, typer.Option("--max-running", metavar="N", help="Most requests that run at one time.")
-]
-ALL_POWERS = _POWERS
 
 
-def items(text: str) -> list[str]:
-    """Part a list at its commas."""
-    return [item.strip() for item in text.split(",")]
-
-
-def slots(text: str, what: str, also: str = "") -> int:
-    """Read a whole number of slots, at least 1."""
+def slots(text: str, what: str, accepted: str = "a whole number of slots, at least 1") -> int:
+    """Read a whole number, at least 1."""
+    text = text.strip()
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    if value < 1:
-        raise LedgerError(
-            f"{what} is {shown(text)}; accepted: a whole number of slots, at least 1{also}"
-        )
+    if not value:
+        raise LedgerError(f"{what} is {shown(text)}; accepted: {accepted}")
     return value
-
-
-def count(text: str, option: str, of: str) -> int:
-    """Read the number that an option takes: a whole one, at least 1."""
-    value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    if value < 1:
-        raise LedgerError(
-            f"{option} is {shown(text)}; accepted: a whole number of {of}, at least 1"
-        )
-    return value
-
-
-def ranks(text: str) -> int:
-    """Read ``--tensor-parallel``."""
-    return count(text, "--tensor-parallel", "ranks")
-
-
-def max_running(text: str) -> int:
-    """Read ``--max-running``."""
-    return count(text, "--max-running", "requests")
 
 
 def page_sizes(text: str) -> list[int]:
     """Read page sizes; each once, ascending."""
-    return sorted({slots(item, "a page size") for item in items(text)})
+    return sorted({slots(item, "a page size") for item in text.split(",")})
 
 
 def reserves(text: str) -> list[int | str]:
     """Read reservations: slots, or the name of a policy."""
+    accepted = "a whole number of slots, at least 1, or pow2, or oracle"
     return [
-        item
-        if item in ("pow2", "oracle")
-        else slots(item, "a reserve", also=", or pow2, or oracle")
-        for item in items(text)
+        item if item in ("pow2", "oracle") else slots(item, "a reserve", accepted)
+        for item in map(str.strip, text.split(","))
     ]
+
+
+def plain_lengths(text: str) -> LengthTable:
+    """Read lengths given on the command line."""
+    accepted = "whole numbers of tokens, at least 1, with commas between them"
+    return as_lengths([slots(item, "a length", accepted) for item in text.split(",")])
 
 
 def cost(text: str, name: str = "a cost per page") -> Fraction:
@@ -177,41 +138,22 @@ def cost(text: str, name: str = "a cost per page") -> Fraction:
 def step_seconds(text: str) -> tuple[float, float, float]:
     """Read the three numbers of a modelled step time."""
     try:
-        found = [float(item) for item in items(text)]
+        step, running, prompt = (float(item) for item in text.split(","))
+        if all(0 <= value < math.inf for value in (step, running, prompt)):
+            return step, running, prompt
     except ValueError:
-        found = []
-    if len(found) != 3 or not all(0 <= value < math.inf for value in found):
-        raise LedgerError(f"--step-time is {shown(text)}; accepted: {_STEP_TIME}")
-    return (found[0], found[1], found[2])
-
-
-def plain_lengths(text: str) -> LengthTable:
-    """Read lengths given on the command line."""
-    lengths = []
-    for item in items(text):
-        if not (item.isascii() and item.isdigit() and len(item) < 20 and int(item)):
-            raise LedgerError(
-                f"a length is {shown(item)}; accepted: whole numbers of tokens, at least 1, "
-                "with commas between them"
-            )
-        lengths.append(int(item))
-    return as_lengths(lengths)
+        pass
+    raise LedgerError(f"--step-time is {shown(text)}; accepted: {_STEP_TIME}")
 
 
 def memory_slots(memory: str, model: Model, page_size: int = 1) -> int:
-    """Return the slots that fit in an amount of memory, in whole pages.
-
-    Raises
-    ------
-    LedgerError
-        If not one page does.
-    """
-    n_bytes = parse_bytes(memory, "--kv-memory")
-    pages = n_bytes // (model.kv_bytes_per_token * page_size)
+    """Return the slots that fit in an amount of memory, in whole pages, one at least."""
+    page_bytes = model.kv_bytes_per_token * page_size
+    pages = parse_bytes(memory, "--kv-memory") // page_bytes
     if not pages:
         raise LedgerError(
             f"--kv-memory is {shown(memory)}; accepted: room for a page at least, "
-            f"{model.kv_bytes_per_token * page_size:,} bytes of {model.name}"
+            f"{page_bytes:,} bytes of {model.name}"
         )
     return pages * page_size
 
@@ -229,27 +171,28 @@ def read_trace(text: str, options: Mapping[str, Any]) -> Trace:
 
     if text not in TRACE_NAMES or Path(text).exists():
         return load_trace(text, **options)
-    ordered = [path.name.split(".")[0] for path in _tables("requests")]
-    if text not in ordered:
+    if text not in _tables("requests"):
         raise LedgerError(
             f"{text}: of this trace only the lengths are kept, not the order of requests; "
-            f"accepted: a trace file, or {' or '.join(ordered)}"
+            f"accepted: a trace file, or {' or '.join(_tables('requests'))}"
         )
     return load_requests(text)
 
 
-def _tables(kind: str) -> list[Path]:
+def _tables(kind: str) -> list[str]:
+    """Return the names of the committed traces of which there is such a table."""
     from kvledger.core import data_folder
 
-    return sorted((data_folder() / "traces").glob(f"*.{kind}.csv"))
+    found = (data_folder() / "traces").glob(f"*.{kind}.csv")
+    return sorted(path.name.split(".")[0] for path in found)
 
 
 def trace_or_lengths(text: str, options: Mapping[str, Any]) -> Trace | LengthMarginals:
     """Read a trace with all that its file says; of a committed one, what is kept of it."""
     from kvledger.traces.trace import TRACE_NAMES, load_lengths
 
-    kept = [path.name.split(".")[0] for path in _tables("requests")]
-    if text.endswith(".lengths.csv") or (text in TRACE_NAMES and text not in kept):
+    of_lengths = text in TRACE_NAMES and text not in _tables("requests")
+    if text.endswith(".lengths.csv") or of_lengths:
         return load_lengths(text)
     return read_trace(text, options)
 
@@ -267,3 +210,8 @@ def named_traces(texts: Iterable[str], options: Mapping[str, Any]) -> dict[str, 
         name = trace.name or text
         named[text if name in named else name] = trace
     return named
+
+
+def end_cleanly() -> None:
+    """End as Ctrl-C does, cleaning up, when asked to terminate."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

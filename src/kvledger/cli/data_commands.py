@@ -1,4 +1,7 @@
-"""``kvledger derive`` and ``kvledger measure``: what fills ``data/``."""
+"""``kvledger derive`` and ``kvledger measure``: what fills ``data/``.
+
+They stand apart because ``measure`` is the one command that may import torch.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,13 @@ from typing import Annotated, Never
 
 import typer
 
-from kvledger.cli.answer import Answer
-from kvledger.cli.app import COMMANDS
+from kvledger.cli import COMMANDS
+from kvledger.cli.answer import answer
 from kvledger.core.errors import LedgerError
 
 
 def measure(context: typer.Context) -> str:
     """Measure on this machine what reading through a page table costs, and write a record."""
-    # The one command that imports torch.
     from kvledger.measure.__main__ import add_arguments, run_command
 
     parser = _Parser(
@@ -23,8 +25,7 @@ def measure(context: typer.Context) -> str:
         epilog=f"Example: {COMMANDS['measure'].example}",
     )
     add_arguments(parser)
-    lines = run_command(parser.parse_args(context.args))
-    return Answer(list(lines), {}).text(as_json=False)
+    return answer(list(run_command(parser.parse_args(context.args))), {}, as_json=False)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,4 +55,4 @@ def derive(
     from kvledger.traces.derivation import derive_tables
 
     written = derive_tables(raw, out, update_manifest=update_manifest)
-    return Answer([f"wrote {path}" for path in written], {}).text(as_json=False)
+    return answer([f"wrote {path}" for path in written], {}, as_json=False)

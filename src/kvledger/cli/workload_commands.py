@@ -1,21 +1,20 @@
-"""``kvledger decide``: the range of page sizes that is good for a trace and a model, and why."""
+"""``kvledger decide`` and ``kvledger report``: good page sizes for a workload; all of it as a page.
+
+Either looks at a trace together with a model. What weighs and runs them is imported when needed.
+"""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
 from kvledger.cli import options as opt
-from kvledger.cli.answer import Answer, Table
-from kvledger.core.errors import LedgerError, shown
+from kvledger.cli.answer import Table, answer
 from kvledger.models.known import load_model
 
-if TYPE_CHECKING:
-    from kvledger.decision.decide import Decision
-
-_PREFIXES = ("ids", "expected", "none")
 _COLUMNS = {
     "page_size": "page size",
     "tail_slack_slots": "tail slack",
@@ -29,15 +28,11 @@ _COLUMNS = {
 }
 
 
-def _prefix_names(incomplete: str) -> list[str]:
-    return [name for name in _PREFIXES if name.startswith(incomplete)]
-
-
 def decide(
     trace: opt.TraceName,
     model: opt.ModelName,
     dtype: opt.Dtype = None,
-    tensor_parallel: opt.Ranks = "1",
+    tensor_parallel: opt.Ranks = 1,
     page_size: Annotated[
         str | None,
         typer.Option(
@@ -63,12 +58,10 @@ def decide(
         str | None, typer.Option("--peer", metavar="NAME", help="Whose times of the record.")
     ] = None,
     prefix: Annotated[
-        str,
+        Literal["ids", "expected", "none"],
         typer.Option(
             "--prefix",
-            metavar="|".join(_PREFIXES),
             help="Shared prefixes lost to rounding: from page ids, as published, or left out.",
-            autocompletion=_prefix_names,
         ),
     ] = "ids",
     kernel: Annotated[
@@ -86,11 +79,10 @@ def decide(
 
     Time to read through the page table comes from a measurement; without one it is not measured.
     """
-    if prefix not in _PREFIXES:
-        raise LedgerError(f"--prefix is {shown(prefix)}; accepted: {', '.join(_PREFIXES)}")
     sizes = None if page_size is None else opt.page_sizes(page_size)
     share = opt.cost(tolerance, "--tolerance")
-    shape = load_model(model, dtype, opt.ranks(tensor_parallel))
+    shape = load_model(model, dtype, tensor_parallel)
+    from kvledger.decision.answers import cell_words
     from kvledger.decision.decide import decide as weigh
     from kvledger.measure.record import latest_record, read_record
 
@@ -106,28 +98,72 @@ def decide(
         metadata=None if metadata == "none" else metadata,
         record=measured,
         peer=peer,
-        prefix=None if prefix == "none" else prefix,  # type: ignore[arg-type]
+        prefix=None if prefix == "none" else prefix,
         kernel=kernel,
         tolerance=share,
     )
     document = {"command": "decide", "left_out": requests.skipped, **decision.as_dict()}
     lines = [*decision.text().split("\n"), *opt.left_out(requests)]
-    return Answer([*lines, "", _table(decision)], document).text(as_json)
+    frame = decision.frame().to_dict("records")
+    rows = [[cell_words(name, row[name]) for name in _COLUMNS] for row in frame]
+    return answer([*lines, "", Table(list(_COLUMNS.values()), rows, left=0)], document, as_json)
 
 
-def _table(decision: Decision) -> Table:
-    frame = decision.frame()
-    rows = [[_cell(name, row[name]) for name in _COLUMNS] for row in frame.to_dict("records")]
-    return Table(list(_COLUMNS.values()), rows, left=0)
+def report(
+    trace: opt.TraceName,
+    model: opt.ModelName,
+    kv_memory: opt.Memory,
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="DIR", help="The folder to make; it must not hold files."),
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an earlier report in that folder.")
+    ] = False,
+    model_name: Annotated[
+        str | None,
+        typer.Option(
+            "--model-name",
+            metavar="NAME",
+            help="What to call a model that is read from a file.",
+            show_default="the base name of the file",
+        ),
+    ] = None,
+    dtype: opt.Dtype = None,
+    tensor_parallel: opt.Ranks = 1,
+    page_size: opt.PageSize = 16,
+    max_running: opt.MaxRunning = 256,
+    first: Annotated[
+        int,
+        typer.Option("--first", metavar="N", min=1, help="Arrivals to replay, of those there are."),
+    ] = 100_000,
+    step_time: opt.StepTime = None,
+    read_as: opt.Format = None,
+    unusable: opt.Unusable = None,
+    as_json: opt.AsJson = False,
+) -> str:
+    """Write the report of the book on your own trace: a page, its notebook, figures and numbers.
 
+    It holds counts and sums only. It needs what the book is made with: pip install
+    'kvledger[book]'.
+    """
+    from kvledger.report import Settings, write_report
 
-def _cell(name: str, value: Any) -> str:
-    from kvledger.decision.answers import number
-
-    if value is None:
-        return "not measured"
-    if name == "near":
-        return "yes" if value else "no"
-    if name == "above_best":
-        return f"{float(value):.2%}"
-    return number(value) if isinstance(value, Fraction) else f"{value:,}"
+    settings = Settings(
+        trace=trace,
+        model=model,
+        kv_memory=kv_memory,
+        model_name=model_name,
+        dtype=dtype,
+        tensor_parallel=tensor_parallel,
+        page_size=page_size,
+        max_running=max_running,
+        first=first,
+        reading=opt.reading(read_as, unusable),
+    )
+    if step_time is not None:
+        settings = replace(settings, step_s=opt.step_seconds(step_time))
+    opt.end_cleanly()
+    written = [str(path) for path in write_report(settings, Path(out), force=force)]
+    document = {"command": "report", "written": written}
+    return answer([f"wrote {path}" for path in written], document, as_json)

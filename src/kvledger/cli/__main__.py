@@ -1,7 +1,0 @@
-"""``python -m kvledger.cli`` is the command ``kvledger``."""
-
-import sys
-
-from kvledger.cli import main
-
-sys.exit(main())
