@@ -11,8 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from proofbook.exact import json_text
-from proofbook.plaintext import printable
+from proofbook.plaintext import json_text, printable
 
 _PIPED_WIDTH = 10_000  # nothing is folded where no terminal sets a width
 
