@@ -175,8 +175,9 @@ def _run(arguments: list[str]) -> int:
         result = command.main(args=arguments, prog_name="kvledger", standalone_mode=False)
     except typer.TyperException as error:
         text = error.format_message().replace("Value error, ", "").rstrip(".")
-        if hasattr(error.__cause__, "errors"):  # of a value, which not every message names
-            given = shown(error.__cause__.errors()[0]["input"])
+        errors = getattr(error.__cause__, "errors", None)
+        if errors is not None:  # of a value, which not every message names
+            given = shown(errors()[0]["input"])
             text += "" if given in text else f", not {given}"
         raise LedgerError(f"{text} (see --help)") from error
     if isinstance(result, str):
