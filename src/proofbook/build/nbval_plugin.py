@@ -23,13 +23,14 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from proofbook import project
 from proofbook.build.kept_runs import notebooks_of
 from proofbook.build.kernels import prepare_kernels
+from proofbook.catalogue import What
 from proofbook.catalogue.check_records import (
     RECORD_FILE,
     Check,
@@ -43,11 +44,12 @@ from proofbook.catalogue.check_records import (
 from proofbook.contents import find_root, input_files
 from proofbook.errors import InputError
 from proofbook.files import files_digest
+from proofbook.plaintext import counted
 from proofbook.project import today
 
 OPTION = "--record-checks"
-CELL = "kvledger-cell"
-PASSED = "kvledger-passed"
+CELL = "proofbook-cell"
+PASSED = "proofbook-passed"
 #: The packages whose code decides what a chapter shows.
 NUMBER_PACKAGES = ("numpy", "pandas", "numba", "pyarrow", "matplotlib", "torch")
 #: Exit statuses after which all that was to run did run.
@@ -73,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         root = find_root(config.invocation_params.dir)
         _prepare(root)
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(Recorder(root), "kvledger-recorder")
+            config.pluginmanager.register(Recorder(root), "proofbook-recorder")
     except InputError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -96,17 +98,14 @@ def _prepare(root: Path) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Note of each cell what it is, before anything runs: running changes what nbval holds."""
-    for item in items:
-        if not _is_cell(item):
-            continue
-        nbval_item: Any = item
-        cell = nbval_item.cell
+    found: list[Any] = [item for item in items if _is_cell(item)]
+    for item in found:
         about = {
             "path": str(item.path),
-            "cells": sum(c.cell_type == "code" for c in nbval_item.parent.nb.cells),
-            "number": nbval_item.cell_num,
-            "digest": cell_digest(cell),
-            "shown": [list(each) for each in shown(cell.outputs)],
+            "cells": sum(c.cell_type == "code" for c in item.parent.nb.cells),
+            "number": item.cell_num,
+            "digest": cell_digest(item.cell),
+            "shown": [list(each) for each in shown(item.cell.outputs)],
         }
         item.user_properties.append((CELL, about))
 
@@ -116,25 +115,21 @@ def _is_cell(item: pytest.Item) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+def pytest_runtest_call(item: Any) -> Generator[None, None, None]:
     """Compare what nbval left out, and note that all of it was compared."""
     if not _is_cell(item):
         yield
         return
     from nbval.plugin import NbCellError, coalesce_streams
 
-    nbval_item: Any = item
-    stored = compared(coalesce_streams(copy.deepcopy(nbval_item.cell.outputs)) or [])
+    stored = compared(coalesce_streams(copy.deepcopy(item.cell.outputs)) or [])
     yield
-    now = compared(nbval_item.test_outputs or [])
+    now = compared(item.test_outputs or [])
     for key in sorted({*stored, *now}):
-        if stored.get(key) != now.get(key):
-            raise NbCellError(
-                nbval_item.cell_num,
-                f"Cell outputs differ in {key}",
-                nbval_item.cell.source,
-                f"stored: {stored.get(key)}\nnow:    {now.get(key)}",
-            )
+        one, other = stored.get(key), now.get(key)
+        if one != other:
+            differ = f"Cell outputs differ in {key}", item.cell.source
+            raise NbCellError(item.cell_num, *differ, f"stored: {one}\nnow:    {other}")
     item.user_properties.append((PASSED, True))
 
 
@@ -174,7 +169,7 @@ class Recorder:
         self.date = today()
         self.old = read_checks(root)
         self.seen: dict[str, Seen] = {}
-        self.said: list[str] = []
+        self.said = ""
 
     def _sources(self) -> tuple[str, str]:
         data = [path for path in input_files(self.root) if self.root / "data" in path.parents]
@@ -201,30 +196,25 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the record, if all that was to run did run and nothing changed meanwhile."""
         if exitstatus not in FINISHED:
-            self.said.append(f"{RECORD_FILE} stays as it was: the run was broken off")
+            self.said = f"{RECORD_FILE} stays as it was: the run was broken off"
             return
-        if self._sources() != self.before:
-            self.said.append(
-                f"{RECORD_FILE} stays as it was: src/, data/ or requirements.txt changed "
-                "while the chapters ran"
-            )
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            return
-        rows = {page: row for page in self.pages if (row := self._row(page)) is not None}
-        whole = [page for page in self.pages if page in self.seen and self.seen[page].whole]
         try:
+            if self._sources() != self.before:
+                raise InputError(
+                    f"{RECORD_FILE} stays as it was: src/, data/ or requirements.txt changed "
+                    "while the chapters ran"
+                )
+            rows = {page: row for page in self.pages if (row := self._row(page)) is not None}
             write_checks(self.root, rows)
         except InputError as error:
-            self.said.append(str(error))
+            self.said = str(error)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
-        self.said.append(
-            f"checked {len(whole)} of {len(self.pages)} chapters, "
-            + ", ".join(
-                f"{sum(self.seen[page].count(what) for page in whole)} {what}s"
-                for what in ("number", "table", "figure")
-            )
-            + f"; wrote {RECORD_FILE}"
+        whole = [page for page in self.pages if page in self.seen and self.seen[page].whole]
+        sums = {what: sum(self.seen[page].count(what) for page in whole) for what in get_args(What)}
+        amounts = ", ".join(counted(n, what) for what, n in sums.items())
+        self.said = (
+            f"checked {len(whole)} of {len(self.pages)} chapters, {amounts}; wrote {RECORD_FILE}"
         )
 
     def _row(self, page: str) -> Check | None:
@@ -253,8 +243,7 @@ class Recorder:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was written, or why nothing was."""
-        for line in self.said:
-            terminalreporter.write_line(line)
+        terminalreporter.write_line(self.said)
 
 
 def versions() -> dict[str, str]:
@@ -265,13 +254,11 @@ def versions() -> dict[str, str]:
     >>> versions()["python"] == platform.python_version()
     True
     """
-    found = {"python": platform.python_version()}
-    for name in NUMBER_PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    installed = [name for name in NUMBER_PACKAGES if find_spec(name)]
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in installed},
+    }
 
 
 def commit_of(root: Path) -> tuple[str | None, str | None]:
@@ -279,11 +266,6 @@ def commit_of(root: Path) -> tuple[str | None, str | None]:
 
     One of the two is None; both are outside a Git repository of the folder's own. The record of
     checks itself, which the next commit takes in, is no change.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
     """
 
     def git(*arguments: str) -> str:
@@ -296,9 +278,7 @@ def commit_of(root: Path) -> tuple[str | None, str | None]:
         if Path(git("rev-parse", "--show-toplevel").rstrip("\n")).resolve() != root.resolve():
             return None, None
         head = git("rev-parse", "--verify", "HEAD").strip()
-        changes = git(
-            "status", "--porcelain", "-z", "--untracked-files=all", "--", f":(exclude){RECORD_FILE}"
-        )
+        changes = git("status", "--porcelain", "-uall", "--", f":(exclude){RECORD_FILE}")
     except (OSError, subprocess.CalledProcessError):
         return None, None
     return (None, head) if changes else (head, None)

@@ -70,23 +70,6 @@ def pdf_name() -> str:
     return f"{this_project().name}.pdf"
 
 
-def find_chromium() -> str | None:
-    """Return the path of Chromium, or None where there is none.
-
-    Raises
-    ------
-    InputError
-        If the variable CHROMIUM names something that cannot be run.
-    """
-    named = os.environ.get("CHROMIUM")
-    if named:
-        path = shutil.which(named)
-        if path is None:
-            raise InputError(f"CHROMIUM is {named!r}, which cannot be run; accepted: a browser")
-        return path
-    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
-
-
 def printer() -> tuple[str | None, str]:
     """Return the path of a browser that can print here; or None, and why there is none.
 
@@ -95,7 +78,10 @@ def printer() -> tuple[str | None, str]:
     InputError
         If the variable CHROMIUM names something that cannot be run.
     """
-    browser = find_chromium()
+    named = os.environ.get("CHROMIUM")
+    browser = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
+    if named and browser is None:
+        raise InputError(f"CHROMIUM is {named!r}, which cannot be run; accepted: a browser")
     if browser is None:
         return None, "Chromium was not found; install it, or set CHROMIUM to its path"
     if find_spec("playwright") is None:
@@ -153,18 +139,23 @@ def print_settled(
 
 
 def _print(page: Page, html: str, site: Path) -> bytes:
+    import matplotlib
+
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     wrong: list[str] = []
 
     def answer(route: Route) -> None:
         url = urlsplit(route.request.url)
         path = unquote(url.path).lstrip("/")
-        file = _served(site, path)
+        # A font comes with matplotlib.
+        font = path.startswith("fonts/")
+        file = fonts / path.removeprefix("fonts/") if font else site / path
         if f"{url.scheme}://{url.netloc}" != ORIGIN:
             wrong.append(f"it asks another host: {route.request.url}")
             route.abort()
         elif path == DOCUMENT:
             route.fulfill(body=html, content_type="text/html; charset=utf-8")
-        elif file is None:
+        elif not file.is_file():
             wrong.append(f"it needs a file that is not in the book: {path}")
             route.abort()
         else:
@@ -182,17 +173,6 @@ def _print(page: Page, html: str, site: Path) -> bytes:
     if wrong:
         raise InputError("the PDF could not be printed: " + "\n".join(sorted(set(wrong))))
     return page.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
-
-
-def _served(site: Path, path: str) -> Path | None:
-    """Return the file of an address: of the pages, or a font that comes with matplotlib."""
-    if path.startswith("fonts/"):
-        import matplotlib
-
-        file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / path.removeprefix("fonts/")
-    else:
-        file = site / path
-    return file if file.is_file() else None
 
 
 def page_numbers(pdf: bytes) -> dict[str, int]:
@@ -227,24 +207,17 @@ def finish(pdf: bytes, cover: Cover, moment: dt.datetime) -> bytes:
     """
     import pikepdf
 
-    title = f"{cover.title} {cover.version}"
     creator = f"{this_project().name} {cover.version}, source digest {cover.source_digest[:8]}"
     with pikepdf.open(io.BytesIO(pdf)) as document:
-        info = document.docinfo
-        info["/Title"], info["/Creator"] = title, creator
-        if cover.author:
-            info["/Author"] = cover.author
-        for name in ("/CreationDate", "/ModDate"):
-            info[name] = moment.strftime("D:%Y%m%d%H%M%S+00'00'")
-        with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
-            metadata["dc:title"] = title
-            metadata["dc:language"] = {cover.language}
+        with document.open_metadata(set_pikepdf_as_editor=False) as about:
+            about["dc:title"] = f"{cover.title} {cover.version}"
+            about["dc:language"] = {cover.language}
             if cover.author:
-                metadata["dc:creator"] = [cover.author]
+                about["dc:creator"] = [cover.author]
             if cover.licence:
-                metadata["dc:rights"] = cover.licence
-            metadata["xmp:CreatorTool"] = creator
-            metadata["xmp:CreateDate"] = metadata["xmp:ModifyDate"] = moment.isoformat()
+                about["dc:rights"] = cover.licence
+            about["xmp:CreatorTool"] = creator
+            about["xmp:CreateDate"] = about["xmp:ModifyDate"] = moment.isoformat()
         root = document.Root
         root.Lang = pikepdf.String(cover.language)
         root.ViewerPreferences = pikepdf.Dictionary(DisplayDocTitle=True)
@@ -352,6 +325,7 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
     import yaml
 
     from proofbook.build.one_page import assemble, book_plan
+    from proofbook.pages.number_roles import KINDS, kind_signs
 
     plan = book_plan(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")))
     first, name = site / f"{plan[0].name}.html", pdf_name()
@@ -361,26 +335,23 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
         _write_offer(first, "")
         return f"no {name}: {reason}"
     moment, cover = made_date(root), _cover_of(root)
-    pages = {}
-    for chapter in plan:
-        page = site / f"{chapter.name}.html"
-        if not page.is_file():
-            raise InputError(f"no page {page.name}, which the table of contents lists")
-        pages[chapter.name] = page.read_text(encoding="utf-8")
+    files = {chapter.name: site / f"{chapter.name}.html" for chapter in plan}
+    pages = {c: path.read_text(encoding="utf-8") for c, path in files.items() if path.is_file()}
+    listing = json.loads((site / "figures.json").read_text(encoding="utf-8"))
     document = assemble(
         pages,
         plan,
         cover,
         styles=[f"{ORIGIN}/{style}" for style in STYLES],
-        marks=_marks(),
-        titles=_figure_titles(site),
+        marks={sign: KINDS[kind][1] for kind, sign in kind_signs().items()},
+        titles={figure["id"]: figure["text"] for figure in listing["figures"]},
         base_url=base_url(root),
     )
-    state = _state(document.html({}), site, browser, moment)
+    state = _state(document({}), site, browser, moment)
     pdf, note = kept / name, kept / "state"
     if not (pdf.is_file() and note.is_file() and note.read_text(encoding="utf-8") == state):
         numbers = page_numbers(pdf.read_bytes()) if note.is_file() else {}
-        printed = print_settled(document.html, site, browser, numbers)
+        printed = print_settled(document, site, browser, numbers)
         kept.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
         write_whole(pdf, finish(printed, cover, moment))
@@ -388,19 +359,11 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
     shutil.copyfile(pdf, site / name)
     with pikepdf.open(pdf) as printed_book:
         leaves = len(printed_book.pages)
-    size_bytes = pdf.stat().st_size
+    size = f"{leaves} pages, {pdf.stat().st_size / 2**20:.1f} MiB"
     href = Path(os.path.relpath(site / name, first.parent)).as_posix()
-    _write_offer(first, offer(href, leaves, size_bytes))
-    return f"{name}: {leaves} pages, {size_bytes / 2**20:.1f} MiB"
-
-
-def _figure_titles(site: Path) -> dict[str, str]:
-    """Return what each figure says, from the catalogue of the site, where it has one."""
-    path = site / "figures.json"
-    if not path.is_file():
-        return {}
-    listed = json.loads(path.read_text(encoding="utf-8"))["figures"]
-    return {figure["id"]: figure["text"] for figure in listed}
+    link = f'<a href="{href}">This book as a PDF</a>'
+    _write_offer(first, f'<p class="kv-pdf">{link} ({size})</p>')
+    return f"{name}: {size}"
 
 
 def _state(html: str, site: Path, browser: str, moment: dt.datetime) -> str:
@@ -434,26 +397,8 @@ def _cover_of(root: Path) -> Cover:
     )
 
 
-def _marks() -> dict[str, str]:
-    """Return how each kind of number is marked, as HTML, and what that means."""
-    from proofbook.pages.number_roles import KINDS, kind_signs
-
-    return {sign: KINDS[kind][1] for kind, sign in kind_signs().items()}
-
-
 def checked_words(root: Path) -> str:
-    """Say when the numbers of the book were last run again and compared, from the record of that.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-
-    Raises
-    ------
-    InputError
-        If the record cannot be read.
-    """
+    """Say when the numbers of a book were last run again and compared, from the record of that."""
     from proofbook.pages.addresses import cache_folder
     from proofbook.pages.page_checks import amounts, checked, commit_words, shown_counts
 
@@ -478,20 +423,6 @@ def checked_words(root: Path) -> str:
 # ---------------------------------------------------------------- the offer
 
 
-def offer(href: str, leaves: int, size_bytes: int) -> str:
-    """Return the line of the first page that offers the PDF.
-
-    Examples
-    --------
-    >>> offer("../kvledger.pdf", 96, 3 * 2**20)
-    '<p class="kv-pdf"><a href="../kvledger.pdf">This book as a PDF</a> (96 pages, 3.0 MiB)</p>'
-    """
-    return (
-        f'<p class="kv-pdf"><a href="{href}">This book as a PDF</a> '
-        f"({leaves} pages, {size_bytes / 2**20:.1f} MiB)</p>"
-    )
-
-
 def offered(html: str, line: str) -> str:
     r"""Return a page with the offer below its title: in the place of an older one, if any.
 
@@ -512,7 +443,4 @@ def offered(html: str, line: str) -> str:
 
 
 def _write_offer(page: Path, line: str) -> None:
-    old = page.read_text(encoding="utf-8")
-    new = offered(old, line)
-    if new != old:
-        write_whole(page, new.encode())
+    write_whole(page, offered(page.read_text(encoding="utf-8"), line).encode())
