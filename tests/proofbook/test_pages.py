@@ -94,7 +94,10 @@ def test_a_number_that_no_sentence_shows_is_anchored_at_its_cell(made: Book) -> 
     assert 'id="n-fixture.unseen"' in cell
 
 
-def test_cards_say_what_the_lists_say(made: Book, catalogue: Catalogue) -> None:
+def test_cards_say_what_the_lists_say(
+    made: Book, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made.root)
     said = cards_of(made.page("start"))["numbers"]
     ids = {f"fixture.{name}" for name in ("answer", "cited", "measured", "share", "allocated")}
     assert set(said) == ids
@@ -136,7 +139,10 @@ def test_pages_without_anything_to_show_load_no_script(made: Book) -> None:
 
 
 @pytest.mark.parametrize("id", ["fig-fixture", "tab-fixture"])
-def test_the_line_cites_fetches_and_traces(made: Book, catalogue: Catalogue, id: str) -> None:
+def test_the_line_cites_fetches_and_traces(
+    made: Book, catalogue: Catalogue, id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made.root)
     entry = catalogue.entries[id]
     page = made.page("slots")
     line = page.split(f'aria-label="Cite, fetch or trace {id}"')[1].split("</div>")[0]
@@ -152,7 +158,7 @@ def test_the_line_cites_fetches_and_traces(made: Book, catalogue: Catalogue, id:
     assert unescape(texts["text"]) == citing.plain(entry, catalogue, "")
     bibtex = unescape(texts["BibTeX"])
     assert bibtex == (made.html / folder / f"{id}.bib").read_text(encoding="utf-8")
-    assert list(parse_string(bibtex, "bibtex").entries) == [f"kvledger-{id}"]
+    assert list(parse_string(bibtex, "bibtex").entries) == [f"smallbook-{id}"]
     assert f'<a href="#cell-{entry.cell}"><code>{entry.cell}</code></a>' in line
     assert entry.digest in line
     assert "Computed by this book's code." in unescape(line)
@@ -192,9 +198,7 @@ def _builder(root: Path, objects: dict[str, Any], **options: str) -> Any:
 
 
 def _number(id: str = "a.b", page: str = "chapters/start") -> Entry:
-    return Entry(
-        id, "number", "computed", None, page, "c", "4", "4", "slots", "0" * 64, None, None, ()
-    )
+    return Entry(id, "number", "computed", None, page, "c", "4", "4", "slots", "0" * 64, None, None)
 
 
 def test_without_a_list_of_numbers_a_number_leads_to_where_it_is_shown(tmp_path: Path) -> None:

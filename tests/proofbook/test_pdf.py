@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import io
+import json
 import os
 import re
 import shutil
@@ -22,7 +23,6 @@ from conftest import ROOT, Book, make_fixture_book
 from playwright.sync_api import sync_playwright
 
 from proofbook.build import printing
-from proofbook.build import printing as making
 from proofbook.build.one_page import LEFT_OUT, Chapter, Cover, assemble, book_plan
 from proofbook.build.printing import (
     destinations,
@@ -31,7 +31,11 @@ from proofbook.build.printing import (
     pdf_name,
     print_settled,
 )
+from proofbook.catalogue.check_records import DIGESTS_FILE, Check, write_checks
 from proofbook.errors import InputError
+from proofbook.pages.addresses import cache_folder
+from proofbook.pages.number_roles import KINDS
+from proofbook.project import source_digest
 
 COVER = Cover("Book", "A. Author", "en", "1.2", "ab" * 32, "CC BY 4.0", "Never.", "2026")
 WEB = {"http", "https", "mailto"}
@@ -39,10 +43,8 @@ WEB = {"http", "https", "mailto"}
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    path = printing.find_chromium()
-    if path is None:
-        pytest.fail("no chromium found: install Debian's chromium, or set CHROMIUM to its path")
-    return path
+    path, reason = printing.printer()
+    return path or pytest.fail(reason)
 
 
 def squeezed(text: str) -> str:
@@ -99,7 +101,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
     return book
 
 
-@pytest.fixture(params=["small", "book"])
+@pytest.fixture(params=["small", pytest.param("book", marks=pytest.mark.slow)])
 def printed(request: pytest.FixtureRequest) -> Printed:
     """The small book, and the real one."""
     if request.param == "small":
@@ -305,10 +307,10 @@ def test_every_number_of_the_pages_is_printed(printed: Printed) -> None:
 def test_cover_says_version_digest_citation_and_check(printed: Printed) -> None:
     cover = squeezed(leaves(printed.file)[0])
     for words in (
-        f"{making.__version__}, source digest",
+        "source digest",
         "How to cite",
         "Checked",
-        making.KINDS["cited"][1],
+        KINDS["cited"][1],
     ):
         assert squeezed(words) in cover
 
@@ -378,14 +380,14 @@ def test_two_prints_of_the_same_pages_are_the_same_bytes(
         shutil.copytree(made.html, site)
         monkeypatch.setenv("TZ", zone)
         monkeypatch.setenv("LANG", locale)
-        making.make_pdf(made.root, site, kept)
+        printing.make_pdf(made.root, site, kept)
         made_in.append(site / pdf_name())
     assert leaves(made_in[0]) == leaves(made_in[1])
     assert made_in[0].read_bytes() == made_in[1].read_bytes()
     # Nothing changed: the next one is the kept one, and no browser starts.
-    monkeypatch.setattr(making, "print_settled", lambda *_: pytest.fail("printed again"))
+    monkeypatch.setattr(printing, "print_settled", lambda *_: pytest.fail("printed again"))
     made_in[1].unlink()
-    making.make_pdf(made.root, site, kept)
+    printing.make_pdf(made.root, site, kept)
     assert made_in[0].read_bytes() == made_in[1].read_bytes()
 
 
@@ -414,7 +416,7 @@ def test_dates_are_those_of_the_sources(
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "951782400")
     site = tmp_path / "html"
     shutil.copytree(made.html, site)
-    making.make_pdf(made.root, site, tmp_path / "kept")
+    printing.make_pdf(made.root, site, tmp_path / "kept")
     with pikepdf.open(site / pdf_name()) as document:
         assert str(document.docinfo["/CreationDate"]) == "D:20000229000000+00'00'"
         assert str(document.docinfo["/ModDate"]) == "D:20000229000000+00'00'"
@@ -435,9 +437,8 @@ def test_cells_are_named_by_their_order_and_not_by_the_browsers_count(
     # What a browser that has laid out more before it writes.
     later, changed = re.subn(rb"\(node0(\d{7})\)", rb"(node1\1)", raw)
     assert changed >= 3 * 2
-    said = {"title": "T", "author": "", "creator": "C", "licence": "", "language": "en"}
     moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    made = [printing.finish(pdf, moment=moment, **said) for pdf in (raw, later)]
+    made = [printing.finish(pdf, COVER._replace(author=""), moment) for pdf in (raw, later)]
     assert made[0] == made[1]
     with pikepdf.open(io.BytesIO(made[0])) as document:
         tree = document.Root.StructTreeRoot
@@ -600,7 +601,7 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
 def one(pages: dict[str, str], **options: Any) -> str:
     plan = [Chapter(name, 1, None) for name in pages]
     wrapped = {name: f"<article>{text}</article>" for name, text in pages.items()}
-    return assemble(wrapped, plan, COVER, styles=[], marks={}, **options).html({})
+    return assemble(wrapped, plan, COVER, **options)({})
 
 
 def test_ids_that_chapters_share_become_each_chapters_own() -> None:
@@ -692,9 +693,9 @@ def test_a_page_left_out_keeps_its_title_and_says_why() -> None:
 
 def test_a_missing_page_and_a_page_without_article_are_named() -> None:
     with pytest.raises(InputError, match="no page b; the table of contents lists it"):
-        assemble({}, [Chapter("b", 1, None)], COVER, styles=[], marks={})
+        assemble({}, [Chapter("b", 1, None)], COVER)
     with pytest.raises(InputError, match=r"b.html has no <article>"):
-        assemble({"b": "<p>x</p>"}, [Chapter("b", 1, None)], COVER, styles=[], marks={})
+        assemble({"b": "<p>x</p>"}, [Chapter("b", 1, None)], COVER)
 
 
 def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
@@ -703,9 +704,7 @@ def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
         {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'},
         [Chapter("a", 1, None)],
         odd,
-        styles=[],
-        marks={},
-    ).html({})
+    )({})
     head = html.split("</head>")[0]
     assert head.count("</style>") == 1
     assert "<b>" not in head
@@ -733,20 +732,15 @@ def test_plan_follows_parts_chapters_and_sections() -> None:
 def test_cover_says_what_the_record_of_checks_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import datetime as dt
-    import json
-
-    from proofbook.catalogue.check_records import DIGESTS_FILE, Check, write_checks
-
     (tmp_path / "chapters").mkdir()
-    kept = making.cache_folder(tmp_path)
+    kept = cache_folder(tmp_path)
     kept.mkdir(parents=True)
-    assert making.checked_words(tmp_path) == "Not checked yet, or not since it changed."
+    assert printing.checked_words(tmp_path) == "Not checked yet, or not since it changed."
 
     def check(digest: str, day: int) -> Check:
         return Check(
             digest=digest * 64,
-            source_digest=making.source_digest(),
+            source_digest=source_digest(),
             data_digest="d" * 64,
             date=dt.date(2026, 3, day),
             seconds=1.0,
@@ -763,8 +757,8 @@ def test_cover_says_what_the_record_of_checks_says(
     write_checks(tmp_path, {"chapters/a": check("a", 2), "chapters/b": check("b", 4)})
     digests = {"chapters/a": "a" * 64, "chapters/b": "b" * 64}
     (kept / DIGESTS_FILE).write_text(json.dumps(digests), encoding="utf-8")
-    words = making.checked_words(tmp_path)
+    words = printing.checked_words(tmp_path)
     assert words.startswith("10 numbers and 2 tables were run again and compared")
     assert "on 2026-03-02, at commit cccccccc, with Python 3.11.9, data digest dddddddd" in words
     (kept / DIGESTS_FILE).write_text(json.dumps({**digests, "chapters/b": "x" * 64}))
-    assert making.checked_words(tmp_path).startswith("1 of 2 chapters")
+    assert printing.checked_words(tmp_path).startswith("1 of 2 chapters")

@@ -316,7 +316,7 @@ def test_launch_buttons_wait_for_a_repository(nowhere: Book, public: Book) -> No
 
 def test_links_that_leave_are_listed(public: Book) -> None:
     listing = json.loads((public.html / "links.json").read_text(encoding="utf-8"))
-    assert listing["project"] == "kvledger"
+    assert listing["project"] == "smallbook"
     found = {link["url"]: link["pages"] for link in listing["links"]}
     assert list(found) == sorted(found)
     for url, names in found.items():

@@ -83,6 +83,10 @@ class Check:
     versions: Mapping[str, str]
     cores: Count
 
+    def __post_init__(self) -> None:
+        if "python" not in self.versions:
+            raise ValueError("no version of python - at `$.versions`")
+
     def state(self, digest: str | None, source_digest: str) -> State:
         """Tell whether this check is one of the present code, outputs (by digest) and sources."""
         same = self.digest == digest and self.source_digest == source_digest

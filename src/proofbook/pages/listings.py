@@ -175,7 +175,7 @@ def _figure_card(builder: Any, entry: Entry) -> str:
     numbers = env.toc_fignumbers.get(entry.page, {}).get("figure", {}).get(entry.id)
     if numbers:
         title = f"{env.config.numfig_format['figure'] % '.'.join(map(str, numbers))}: {title}"
-    drawing = read_drawing(figures_folder(), entry.id, entry.digest)
+    drawing = read_drawing(figures_folder(), entry.id, entry.digest[:DIGITS])
     caption = entry.caption or ""
     if entry.text:  # with which a caption may begin
         caption = caption.removeprefix(f"{entry.text}.").strip()
