@@ -111,12 +111,6 @@ def test_the_most_pages_are_reached(kind: str, window: int, page_size: int) -> N
     assert seen == group.most_pages(page_size)
 
 
-@given(st.integers(1, 10**6), st.integers(1, 4096))
-def test_the_most_pages_of_a_window_have_a_closed_form(window: int, page_size: int) -> None:
-    group = LayerGroup(kind="window", layers=1, kv_heads=1, head_dim=1, window=window)
-    assert group.most_pages(page_size) == -(-(window - 1) // page_size) + 1
-
-
 def test_nothing_is_held_before_the_first_token() -> None:
     group = LayerGroup(kind="window", layers=1, kv_heads=1, head_dim=1, window=4)
     assert (group.tokens_kept(0), group.pages(0, 16), group.oldest_kept(0)) == (0, 0, 0)
@@ -166,19 +160,6 @@ def test_bytes_of_separate_pages_are_those_of_a_simulation(
         assert part.padding_bytes == 0
     everything = sum(part.kept_bytes for part in accounted)
     assert everything == sum(model.request_bytes(n) for n in lengths)
-
-
-@given(models, st.integers(1, 20), st.lists(st.integers(1, 500), min_size=1, max_size=9))
-def test_one_group_alone_is_paged_as_paged_does(
-    model: kv.Model, page_size: int, lengths: list[int]
-) -> None:
-    ledger = kv.paged(lengths, page_size)
-    for part in kv.hybrid_pages(lengths, kv.separate_layout(model, page_size)):
-        if part.group.grows:
-            per_token = part.group.kv_bytes_per_token
-            assert part.pages == ledger.pages
-            assert part.tail_slack_bytes == ledger.tail_slack_slots * per_token
-            assert part.allocated_bytes == ledger.allocated_slots * per_token
 
 
 def test_any_form_of_lengths_is_accounted_alike() -> None:

@@ -31,16 +31,6 @@ def agrees(value: Fraction | int, printed: str) -> bool:
     return abs(Fraction(value) - Fraction(digits)) <= last / 2
 
 
-def test_agreement_is_to_the_last_printed_digit() -> None:
-    assert agrees(Fraction("1.5625"), "1.562")
-    assert agrees(Fraction("1.5625"), "1.563")
-    assert not agrees(Fraction("1.5636"), "1.563")
-    assert not agrees(Fraction("1.5636"), "1.562")
-    assert agrees(Fraction(1, 32768), "3.05e-05")
-    assert not agrees(Fraction(1, 32768), "3.06e-05")
-    assert agrees(0, "0")
-
-
 def vectors(row: dict[str, str]) -> int:
     return 1 if row["attn"].startswith("MLA") else 2
 
@@ -86,20 +76,6 @@ def test_every_row_is_loaded_under_its_name_with_its_source() -> None:
     assert kinds == {"MHA", "GQA", "MLA"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [row["model"] for row in MODELS if "linear" not in row["attn"]],
-)
-def test_layers_add_up(name: str) -> None:
-    row = next(row for row in MODELS if row["model"] == name)
-    assert kv.load_models()[name].layers == int(row["layers"])
-
-
-def test_linear_attention_layers_hold_nothing_per_token() -> None:
-    (row,) = [row for row in MODELS if "linear" in row["attn"]]
-    assert kv.load_models()[row["model"]].layers == int(row["full_layers"]) < int(row["layers"])
-
-
 @pytest.mark.parametrize("row", MODELS, ids=[row["model"] for row in MODELS])
 def test_the_cache_grows_as_its_layers_do(row: dict[str, str]) -> None:
     """Token by token around the window: every layer before it is full, full layers after."""
@@ -124,11 +100,11 @@ def test_bytes_follow_the_data_type(dtype: str, size: int) -> None:
 
 
 def test_data_types_have_their_sizes() -> None:
-    four = {"float32"}
-    two = {"float16", "bfloat16"}
-    assert {d for d, size in DTYPE_BYTES.items() if size == 4} == four
-    assert {d for d, size in DTYPE_BYTES.items() if size == 2} == two
-    assert set(DTYPE_BYTES.values()) == {4, 2, 1}
+    assert {d: size for d, size in DTYPE_BYTES.items() if size != 1} == {
+        "float32": 4,
+        "float16": 2,
+        "bfloat16": 2,
+    }
 
 
 def answers() -> dict[str, int | Fraction]:
@@ -188,15 +164,7 @@ def test_the_pool_of_a_public_log_holds_the_tokens_that_it_printed() -> None:
 
 
 def test_oversized_is_about_admission_and_only_its_arithmetic_is_claimed_here() -> None:
-    """A request can be admitted only if its pages at the end are no more than the usable ones.
-
-    The case, read literally: 69 pages of 16 slots with one reserved leave 68 usable pages, and
-    1000 + 24 tokens take 64, so by whole pages alone the request fits (the last sampled token's
-    K and V are never written, which makes it 1023 tokens and still 64 pages). The report's
-    "never" holds for a request that needs more than the pool; that the quoted one is such a
-    request is not claimed here, and neither is what an engine does with it: refusing at arrival
-    comes with the allocator.
-    """
+    """Read literally, its 1000 + 24 tokens fit; whether an engine refuses them is not claimed."""
     assert CASES["oversized"]["answer"] == "never"
     usable = 69 - 1
     for tokens in (1000 + 24, 1000 + 24 - 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -115,26 +116,22 @@ def test_closed_form_row_is_exact_and_its_flat_range_holds_the_best(
     assert row["flat_factor"] == Fraction(near[-1], near[0])
 
 
-def test_needed_cost_of_the_article() -> None:
-    row = survey.needed_cost(
-        as_traces([1, 1, 1], [5, 9, 17]), 4, "Llama-3.1-8B", [1, 2, 4, 8, 16]
-    ).iloc[0]
+def test_needed_cost_of_the_article_of_the_last_page_size_and_of_one_never_best() -> None:
+    def needed(totals: list[int], size: int, sizes: list[int]) -> pd.Series[Any]:
+        traces = as_traces([1] * len(totals), totals)
+        return survey.needed_cost(traces, size, "Llama-3.1-8B", sizes).iloc[0]
+
+    row = needed([5, 9, 17], 4, [1, 2, 4, 8, 16])
     assert (row["c_from"], row["c_to"]) == (Fraction(6, 7), Fraction(2))
     assert row["bytes_to"] == 2 * 131072
     assert row["closed_form_c"] == Fraction(16) / (2 * Fraction(31, 3) - 1)
-
-
-def test_needed_cost_has_no_upper_end_for_the_last_page_size() -> None:
-    row = survey.needed_cost(as_traces([1], [5]), 8, "Llama-3.1-8B", [1, 8]).iloc[0]
-    assert row["c_from"] is not None
-    assert pd.isna(row["c_to"])
-    assert pd.isna(row["bytes_to"])
-
-
-def test_needed_cost_is_missing_for_a_page_size_that_is_never_best() -> None:
-    row = survey.needed_cost(as_traces([1], [8]), 7, "Llama-3.1-8B", [1, 8]).iloc[0]
-    assert pd.isna(row["c_from"])
-    assert pd.isna(row["bytes_from"])
+    last = needed([5], 8, [1, 8])
+    assert not pd.isna(last["c_from"])
+    assert pd.isna(last["c_to"])
+    assert pd.isna(last["bytes_to"])
+    never = needed([8], 7, [1, 8])
+    assert pd.isna(never["c_from"])
+    assert pd.isna(never["bytes_from"])
 
 
 @given(requests, st.integers(1, 64), st.sampled_from([0, Fraction(1, 32768), 1, 7]))
