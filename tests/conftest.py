@@ -9,11 +9,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
 
+from proofbook import project, showing
 from proofbook.contents import Place, input_files, is_current
 from proofbook.files import files_digest
 
@@ -127,3 +128,48 @@ def make_fixture_book(target: Path) -> Book:
             shutil.copyfile(path, target / "data" / path.name)
     (target / "requirements.txt").write_text("# of the small book\n", encoding="utf-8")
     return Book(target)
+
+
+# ---------------------------------------------------------------- to stand in a small book
+
+CLAIMS = """\
+id,value,unit,given,source
+stock.sold,40,parts,"three shops, one week",article
+stock.cost,38.25,coins,a mean,article
+paper.gain,2,times,at best,Smith 2020
+"""
+PAPER = """\
+id,value,unit,where,note
+fig2.full,68.5,% of the room,Figure 2,
+fig2.empty,7.00,parts,Figure 2,read off
+"""
+
+
+@pytest.fixture
+def smallbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Smallbook 1.2.3 as the working folder, with two tables of published numbers."""
+    root = tmp_path / "smallbook"
+    shutil.copytree(FIXTURE, root)
+    (root / "data").mkdir()
+    (root / "data" / "claims.csv").write_text(CLAIMS, encoding="utf-8")
+    (root / "data" / "paper.csv").write_text(PAPER, encoding="utf-8")
+    (root / "requirements.txt").write_text("# none\n", encoding="utf-8")
+    monkeypatch.chdir(root)
+    words = project.this_project()._replace(
+        units={"parts": "parts", "size": "parts"},
+        published={"claims.csv": "", "paper.csv": "Kwon 2023"},
+    )
+    monkeypatch.setattr(project, "_offered", [words])
+    return root
+
+
+@pytest.fixture
+def outputs(
+    smallbook: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Collect what a notebook of the small book would show, in a process of its own."""
+    shown: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    monkeypatch.setattr(showing, "emit", lambda data, meta: shown.append((data, meta)))
+    monkeypatch.setattr(showing, "_shown", {})
+    monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
+    return shown

@@ -1,10 +1,9 @@
-"""Editions of the book made for tests: entries, catalogues, notebooks, repositories."""
+"""Editions of the book made for tests: entries, catalogues, notebooks, checkouts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from proofbook.catalogue import Catalogue, Entry, number_digest
 from proofbook.catalogue.editions import Edition, Printed
+from proofbook.showing import MARK, RECORD
 
 SOURCES = "5" * 64
 
@@ -71,42 +71,42 @@ def editions(name: str = "now") -> st.SearchStrategy[Edition]:
     )
 
 
-# ---------------------------------------------------------------- notebooks and repositories
+# ---------------------------------------------------------------- notebooks and checkouts
 
 
 def glued(id: str, text: str, **about: str) -> dict[str, Any]:
-    return {
-        "output_type": "display_data",
-        "data": {"application/papermill.record/text/plain": text},
-        "metadata": {
-            "scrapbook": {"name": id, "mime_prefix": "application/papermill.record/"},
-            "proofbook": {"kind": "computed", "source": None, **about},
-        },
-    }
+    scrapbook = {"name": id, "mime_prefix": "application/papermill.record/"}
+    said = {"kind": "computed", "source": None, "value": text, "unit": "parts", **about}
+    return {"data": {RECORD: text}, "metadata": {"scrapbook": scrapbook, MARK: said}}
+
+
+def drawn(id: str, digest: str, **about: str) -> dict[str, Any]:
+    said = {"kind": "computed", "source": None, "title": "A title", "alt": "An alt.", **about}
+    data = {"image/png": "aGVsbG8=", "text/plain": [f"{id} · data {digest[:8]}"]}
+    return {"data": data, "metadata": {MARK: {**said, "digest": digest}}}
 
 
 def shown_table(id: str, rows: str, caption: str = "What is held.", **about: str) -> dict[str, Any]:
-    return {
-        "output_type": "display_data",
-        "data": {
-            "text/html": f'<div class="kv-table" role="region" id="{id}" data-kind="computed">',
-            "text/plain": f"{caption} Computed here.\n\n{rows}",
-        },
-        "metadata": {"proofbook": {"kind": "computed", "source": None, **about}},
-    }
+    said = {"kind": "computed", "source": None, "caption": caption, "digest": "d" * 64, **about}
+    html = f'<div class="kv-table" role="region" id="{id}" data-kind="computed">'
+    data = {"text/html": html, "text/plain": f"{caption} Computed here.\n\n{rows}"}
+    return {"data": data, "metadata": {MARK: said}}
 
 
-def notebook(*outputs: Mapping[str, Any]) -> str:
+def notebook(*outputs: Mapping[str, Any], caption: str | None = None) -> dict[str, Any]:
+    """Return a notebook of one output a cell, all under one caption of figures, if any."""
+    meta = {"mystnb": {"figure": {"caption": caption, "name": "x"}}} if caption else {}
     cells = [
-        {"cell_type": "code", "id": f"cell-{i}", "metadata": {}, "execution_count": i,
-         "source": "", "outputs": [output]}
+        {"cell_type": "code", "id": f"cell-{i}", "metadata": meta, "outputs": [output]}
         for i, output in enumerate(outputs, start=1)
-    ]  # fmt: skip
-    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    ]
+    return {"cells": cells}
 
 
-def write_checkout(root: Path, chapters: Mapping[str, str], version: str = "0.1.0") -> Path:
-    """Lay out a book: its table of contents, its version, its chapters, and no code."""
+def write_checkout(
+    root: Path, chapters: Mapping[str, Any], version: str = "0.1.0", name: str = "smallbook"
+) -> Path:
+    """Lay out a book: its table of contents, its version, its notebooks, and no code."""
     (root / "chapters").mkdir(parents=True, exist_ok=True)
     names = list(chapters)
     listed = "".join(f"  - file: chapters/{name}\n" for name in names[1:])
@@ -114,31 +114,12 @@ def write_checkout(root: Path, chapters: Mapping[str, str], version: str = "0.1.
     (root / "_toc.yml").write_text(toc, encoding="utf-8")
     (root / "_config.yml").write_text("title: A book\n", encoding="utf-8")
     (root / "pyproject.toml").write_text(
-        f'[project]\nname = "kvledger"\nversion = "{version}"\n', encoding="utf-8"
+        f'[project]\nname = "{name}"\nversion = "{version}"\n', encoding="utf-8"
     )
     (root / "requirements.txt").write_text("# none\n", encoding="utf-8")
-    for name, text in chapters.items():
-        (root / "chapters" / f"{name}.ipynb").write_text(text, encoding="utf-8")
+    for page, text in chapters.items():
+        (root / "chapters" / f"{page}.ipynb").write_text(json.dumps(text), encoding="utf-8")
     return root
-
-
-def git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(root), "-c", "user.name=A", "-c", "user.email=a@b.example", *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
-
-
-def commit(root: Path, message: str = "all") -> str:
-    """Commit everything; return the commit."""
-    if not (root / ".git").exists():
-        git(root, "init", "-q")
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "--allow-empty", "-m", message)
-    return git(root, "rev-parse", "HEAD")
 
 
 def ids(found: Iterable[Entry]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvledger.chapters import drawing
+from kvledger.core.errors import LedgerError
 from proofbook import style
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,3 +131,24 @@ def test_the_explorer_has_the_same_colours() -> None:
 )
 def test_pages_wear_no_colour_of_a_part(path: Path) -> None:
     assert not hexes(path.read_text(encoding="utf-8")) & set(COLOURS.values())
+
+
+# ---------------------------------------------------------------- the palette itself
+
+
+def test_ink_colours_mean_nothing_else() -> None:
+    inks = {c.lower() for mode in style.INK.values() for c in mode}
+    parts = {p.colour.lower() for p in drawing.PART.values()} - {"none"}
+    assert len(inks) == 6
+    assert not inks & (parts | {style.ON_COLOUR})
+    assert len(parts) == len(drawing.PART) - 1
+    assert {t.colour for t in drawing.TRACE.values()} <= set(style.INK["light"])
+    assert len({t.marker for t in drawing.TRACE.values()}) == len(drawing.TRACE) == 7
+    assert len({(t.colour, str(t.linestyle)) for t in drawing.TRACE.values()}) == 7
+
+
+def test_the_palette_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(LedgerError, match="part: 'slack'"):
+        drawing.part_style("slack")
+    with pytest.raises(LedgerError, match="trace: 'azure'"):
+        drawing.line_style("azure")

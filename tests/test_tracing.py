@@ -280,8 +280,8 @@ def checkout(root: Path, value: str = "3", *, before: str = "", digest: str | No
         cell("rows", TABLE),
         cell("never", NEVER),
     ]
-    text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
-    return write_checkout(root, {"first": text}, "0.2.0")
+    made = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    return write_checkout(root, {"first": made}, "0.2.0", "kvledger")
 
 
 def data_digest(value: str) -> str:
@@ -487,7 +487,7 @@ def test_cite_knows_the_address_of_a_published_book(
 def test_cite_of_a_checkout_that_has_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = write_checkout(tmp_path, {"first": notebook(glued("a.b", "9", value="9", unit="slots"))})
+    root = write_checkout(tmp_path, {"first": notebook(glued("a.b", "9"))}, name="kvledger")
     (root / "_config.yml").write_text("html: {baseurl: 'https://book.example'}\n")
     monkeypatch.chdir(root)
     link = answer(["cite", "a.b"], capsys)["permalink"]

@@ -12,18 +12,17 @@ from __future__ import annotations
 import io
 import json
 import re
-import struct
 import warnings
-import zlib
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
 from proofbook.errors import InputError
 from proofbook.project import this_project
-
-__all__ = ["MAX_FILE_BYTES", "NAMESPACE", "read_stamp", "stamped_png", "stamped_svg"]
 
 NAMESPACE = "urn:proofbook:stamp"
 MAX_FILE_BYTES = 64 * 2**20
@@ -50,9 +49,6 @@ def _stamp_text(stamp: Mapping[str, str]) -> str:
     return text
 
 
-# --- writing --------------------------------------------------------------------------
-
-
 def stamped_png(png: bytes, stamp: Mapping[str, str]) -> bytes:
     """Return a PNG with a stamp, in place of one that it had; its pixels stay as they are.
 
@@ -69,12 +65,20 @@ def stamped_png(png: bytes, stamp: Mapping[str, str]) -> bytes:
         If the bytes are no PNG, or the stamp is no mapping of texts.
     """
     text = _stamp_text(stamp)
-    kept = [(kind, data) for kind, data in _chunks(png) if not _is_ours(kind, data)]
-    texts = [_text_chunk(_KEYWORD, text)]
-    texts += [_text_chunk(name, stamp[key]) for name, key in _COMMON.items() if key in stamp]
-    # Right behind the header: readers that stop at the pixels have seen it.
-    parts = [kept[0], *texts, *kept[1:]]
-    return _PNG + b"".join(_written(kind, data) for kind, data in parts)
+    stream = io.BytesIO()
+    try:
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            image.load()
+            texts = {**getattr(image, "text", {}), _KEYWORD: text}
+            texts |= {name: stamp.get(key) for name, key in _COMMON.items()}
+            about = PngInfo()
+            for name, words in texts.items():
+                if words is not None:
+                    about.add_text(name, words)
+            image.save(stream, "PNG", pnginfo=about, dpi=image.info.get("dpi"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise InputError(f"the picture cannot be read ({error}); accepted: a whole PNG") from None
+    return stream.getvalue()
 
 
 def stamped_svg(svg: str, stamp: Mapping[str, str]) -> str:
@@ -101,38 +105,7 @@ def stamped_svg(svg: str, stamp: Mapping[str, str]) -> str:
     return f"{plain[:at]}\n{made}{plain[at:]}"
 
 
-def _chunks(png: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the kind and the content of each chunk."""
-    if not png.startswith(_PNG):
-        raise InputError("the picture is no PNG; accepted: a whole PNG file")
-    found = []
-    at = len(_PNG)
-    while at + 12 <= len(png):
-        length, kind = struct.unpack(">I4s", png[at : at + 8])
-        found.append((kind, png[at + 8 : at + 8 + length]))
-        at += 12 + length
-    if at != len(png) or not found or found[0][0] != b"IHDR" or found[-1][0] != b"IEND":
-        raise InputError("the PNG is broken off; accepted: a whole PNG file")
-    return found
-
-
-def _is_ours(kind: bytes, data: bytes) -> bool:
-    keyword = data.split(b"\0", 1)[0].decode("latin-1")
-    return kind in (b"tEXt", b"iTXt", b"zTXt") and keyword in (_KEYWORD, *_COMMON)
-
-
-def _text_chunk(keyword: str, text: str) -> tuple[bytes, bytes]:
-    try:
-        return b"tEXt", keyword.encode("latin-1") + b"\0" + text.encode("latin-1")
-    except UnicodeEncodeError:
-        return b"iTXt", keyword.encode("latin-1") + b"\0\0\0\0\0" + text.encode()
-
-
-def _written(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-# --- reading --------------------------------------------------------------------------
+# ---------------------------------------------------------------- reading
 
 
 def read_stamp(path: Path) -> dict[str, str]:
@@ -174,8 +147,6 @@ def read_stamp(path: Path) -> dict[str, str]:
 
 
 def _png_text(content: bytes, path: Path) -> str | None:
-    from PIL import Image
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)

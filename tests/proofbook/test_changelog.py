@@ -13,7 +13,6 @@ from editions import book, figure, number, sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvledger import __version__
 from proofbook.catalogue import read_catalogue
 from proofbook.catalogue.changes import compare, markdown
 from proofbook.catalogue.editions import Edition, snapshot
@@ -67,7 +66,7 @@ def test_the_latest_changes_come_first_each_under_its_heading(made: Book) -> Non
     page = made.page("changelog")
     headings = re.findall(r'<section id="(changes-from-[^"]*)">\s*<h3>(.*?)<a', page, re.DOTALL)
     assert [(id, re.sub("<[^>]+>", "", text).split(" ", 1)[1]) for id, text in headings] == [
-        ("changes-from-0-0-10", f"From 0.0.10 to {__version__}, this book"),
+        ("changes-from-0-0-10", "From 0.0.10 to 1.2.3, this book"),
         ("changes-from-0-0-9", "From 0.0.9 to 0.0.10"),
     ]
     latest, first = page.split('<section id="changes-from-0-0-9"')
@@ -127,7 +126,7 @@ def test_a_broken_release_stops_the_build(made: Book, tmp_path: Path) -> None:
     result = small.build()
     assert result.returncode != 0
     assert "no changelog: " in result.stdout + result.stderr
-    assert "0.0.10.json: no JSON" in result.stdout + result.stderr
+    assert "0.0.10.json: " in result.stdout + result.stderr
 
 
 def test_a_book_without_a_release(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def test_old_with_the_changes_is_new(old: Edition, new: Edition) -> None:
         assert made[change.old.id] == seen(change.old) != seen(change.new)
         made[change.new.id] = seen(change.new)
     assert made == {id: seen(entry) for id, entry in new.catalogue.entries.items()}
-    parts = [*ids(changes.same), *ids(changes.added), *(c.new.id for c in changes.changed)]
-    assert sorted(parts) == sorted(new.catalogue.entries)
+    slots = [*ids(changes.same), *ids(changes.added), *(c.new.id for c in changes.changed)]
+    assert sorted(slots) == sorted(new.catalogue.entries)
 
 
 @given(editions("before"), editions("after"))
@@ -78,7 +78,7 @@ def test_every_difference_stands_on_one_page_and_in_every_form(old: Edition, new
 
 @given(st.lists(st.tuples(entries(), HOSTILE, HOSTILE), max_size=4, unique_by=lambda t: t[0].id))
 def test_texts_from_outside_stay_texts_in_markdown(found: list[tuple[Entry, str, str]]) -> None:
-    """Whatever a page, a text or a source holds, the Markdown has the parts it has without it."""
+    """Whatever a page, a text or a source holds, the Markdown has the slots it has without it."""
 
     def shape(texts: list[tuple[Entry, str, str]]) -> list[str]:
         old = [replace(e, text=a, source=a, kind="cited", value=a) for e, a, _ in texts]
