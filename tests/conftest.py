@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,18 @@ def no_warnings() -> Iterator[None]:
         warnings.simplefilter("ignore", ResourceWarning)
         yield
     plt.close("all")
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file of texts or bytes into the test's folder."""
+
+    def write(content: str | bytes, name: str = "trace.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Where the raw public traces lie, if they lie anywhere: they are not part of the repository."""
+"""The raw public traces, which are not part of the repository, and traces as plain lists."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+
+import kvledger as kv
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,3 +21,9 @@ def raw_folder() -> Path:
             pytest.fail(f"KVLEDGER_RAW_TRACES names {named}, which is no folder")
         pytest.skip("no raw traces: set KVLEDGER_RAW_TRACES to a folder that has them")
     return folder
+
+
+def lists(trace: kv.Trace) -> tuple[list[int], list[int], list[float] | None]:
+    """Return prompts, outputs and arrivals."""
+    arrivals = None if trace.arrival_s is None else trace.arrival_s.tolist()
+    return trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), arrivals

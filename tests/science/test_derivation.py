@@ -6,7 +6,6 @@ import csv
 import hashlib
 import re
 import shutil
-import tomllib
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
@@ -79,11 +78,6 @@ def test_a_pattern_is_for_new_records_of_one_folder_only() -> None:
         assert is_record(path, patterns[0])
     for path in ("measurements/a.csv", "measurements/a/b.json", "a.json", "x/measurements/a.json"):
         assert not is_record(path, patterns[0])
-
-
-def test_the_manifest_has_each_file_once() -> None:
-    tables = tomllib.loads((DATA / "manifest.toml").read_text("utf-8"))["file"]
-    assert len(tables) == len(ENTRIES)
 
 
 @pytest.mark.parametrize("path", [p for p, e in ENTRIES.items() if e["kind"] != "record"])
@@ -191,13 +185,6 @@ def test_any_trace_survives_its_table(
     assert table.name == "any"
     for lengths, raw in ((table.prompt, trace.prompt_tokens), (table.total, trace.total_tokens)):
         assert np.repeat(lengths.tokens, lengths.requests).tolist() == sorted(raw.tolist())
-
-
-def test_lengths_come_from_any_trace_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.txt"
-    path.write_text("5\n9\n17\n")
-    mine = load_lengths(path)
-    assert (mine.name, mine.n_requests, mine.total.total_tokens) == ("mine", 3, 31)
 
 
 @pytest.mark.parametrize(

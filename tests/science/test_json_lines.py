@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rawtraces import lists
 
 import kvledger as kv
 from kvledger.core.errors import LedgerError
@@ -44,11 +45,6 @@ def batch(body: Any, status: Any = 200, error: Any = None) -> dict[str, Any]:
     """Return a line of a batch's output file."""
     response = {"status_code": status, "request_id": "req-1", "body": body}
     return {"id": "batch_req_1", "custom_id": "request-1", "response": response, "error": error}
-
-
-def lists(trace: kv.Trace) -> tuple[list[int], list[int], list[float] | None]:
-    arrivals = None if trace.arrival_s is None else trace.arrival_s.tolist()
-    return trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), arrivals
 
 
 RESPONSE = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,6 @@ import kvledger as kv
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths
 from kvledger.traces.forms import Skipped, Tally
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def write(content: str, name: str = "trace.csv") -> Path:
-        path = tmp_path / name
-        path.write_text(content)
-        return path
-
-    return write
-
 
 # --------------------------------------------------------------------------- the mapping
 

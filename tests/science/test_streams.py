@@ -46,16 +46,6 @@ wrappings = pytest.mark.parametrize("wrapping", WRAPPINGS)
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def write(content: str | bytes, name: str = "trace.csv") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write
-
-
-@pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take 100 bytes for a block, and 1000 for a line too long to hold."""
     monkeypatch.setattr(streams, "_BLOCK_BYTES", 100)
@@ -95,12 +85,6 @@ def test_damage_is_one_clear_error(write: Any, wrapping: str, damage: str) -> No
         assert str(caught.value).startswith(f"{path}: the ")
         assert f"; accepted: a complete .{wrapping} file" in str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-@wrappings
-def test_nothing_compressed_is_an_empty_file(write: Any, wrapping: str) -> None:
-    with pytest.raises(LedgerError, match="the file is empty"):
-        kv.load_trace(write(WRAPPINGS[wrapping](b"")))
 
 
 def test_an_xz_file_that_asks_for_too_much_memory_is_refused(write: Any) -> None:
@@ -412,13 +396,6 @@ def test_progress_reaches_the_end_of_the_file(
         assert bar.options["leave"] is False
 
 
-def test_progress_ends_with_an_error(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    bars = at_a_terminal(monkeypatch)
-    with pytest.raises(LedgerError):
-        kv.load_trace(write(TOKENS + "x"))
-    assert bars[0].closed
-
-
 def test_progress_of_a_pipe_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     bars = at_a_terminal(monkeypatch)
     from_stdin(monkeypatch, b"5 9 17", pipe=True)
@@ -433,9 +410,13 @@ def test_progress_is_shown_at_a_terminal_alone(write: Any, monkeypatch: pytest.M
     assert (bars, stderr.getvalue()) == ([], "")
 
 
-def test_progress_shows_a_hostile_name_escaped(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_ends_with_an_error_and_shows_a_hostile_name_escaped(
+    write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bars = at_a_terminal(monkeypatch)
-    kv.load_trace(write(TOKENS, "a\x1b[31mb"))
+    with pytest.raises(LedgerError):
+        kv.load_trace(write(TOKENS + "x", "a\x1b[31mb"))
+    assert bars[0].closed
     assert bars[0].options["desc"].isprintable()
 
 

@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rawtraces import raw_folder
+from rawtraces import lists, raw_folder
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX
@@ -58,24 +57,9 @@ RUN = {
 }
 
 
-def lists(trace: Trace) -> tuple[list[int], list[int], list[float] | None]:
-    arrivals = None if trace.arrival_s is None else trace.arrival_s.tolist()
-    return trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), arrivals
-
-
 @pytest.fixture(scope="module")
 def raw_traces() -> Path:
     return raw_folder()
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def write(content: str | bytes, name: str = "trace.csv") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write
 
 
 # --------------------------------------------------------------------------- good files
@@ -391,7 +375,7 @@ def test_a_trace_owns_its_arrays() -> None:
         (([5, 9], [1, 1], ["a", 1]), "arrival_s holds something that is not a number"),
         (([5, 9], [1, 1], [[1, 2]]), "arrival_s has 2 dimensions"),
         (([5, 9], [1, 1], None, [[1], [2]]), "page_ids need page_ids_size"),
-        (([5, 9], [1, 1], None, None, 4), "there are no page_ids"),
+        (([5, 9], [1, 1], None, None, 4), "page_ids_size is 4"),
         (([5, 9], [1, 1], None, [[1], [2]], 0), "page_ids_size is 0"),
         (([5, 9], [1, 1], None, [[1, 2]], 4), "page_ids has 1 entries for 2"),
         (([5, 9], [1, 1], None, [[1, 2], [1]], 4), r"page_ids\[1\] has 1 ids for .* 9 tokens"),

@@ -14,6 +14,7 @@ import hashlib
 import json
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -170,11 +171,6 @@ def neighbour_sharing(
         less distinct, summed over the groups. ``"sliding"`` looks back from every request: a
         block is shared if one of the ``window - 1`` requests ahead of it holds it.
 
-    Returns
-    -------
-    NeighbourSharing
-        Numbers of blocks.
-
     Raises
     ------
     LedgerError
@@ -217,29 +213,24 @@ def sharing_by_window(
     ]
     if how not in ("groups", "sliding"):
         raise LedgerError(f"how is {how!r}; accepted: 'groups', 'sliding'")
-    codes: dict[int, int] = {}
-    code: list[int] = []
-    holder: list[int] = []
+    last_holder: dict[int, int] = {}
+    pairs: list[tuple[int, int]] = []  # who held a block last, and who holds it again
+    logical = 0
     for request, ids in enumerate(page_ids):
         if len(set(ids)) != len(ids):
             raise LedgerError(
                 f"page_ids[{request}] holds an id twice; accepted: ids chained to what comes "
                 "before them, so that none comes back within a request"
             )
-        for page_id in ids:
-            if page_id not in skip:
-                code.append(codes.setdefault(page_id, len(codes)))
-                holder.append(request)
-    # Blocks in a row by id, and for each id by request: whoever held it last is one place ahead.
-    blocks, holders = np.array(code, np.int64), np.array(holder, np.int64)
-    order = np.argsort(blocks, kind="stable")
-    blocks, holders = blocks[order], holders[order]
-    again = np.flatnonzero(blocks[1:] == blocks[:-1])
-    ahead, behind = holders[:-1][again], holders[1:][again]
+        kept = [page_id for page_id in ids if page_id not in skip]
+        logical += len(kept)
+        pairs += [(last_holder[page_id], request) for page_id in kept if page_id in last_holder]
+        last_holder.update(dict.fromkeys(kept, request))
+    ahead, behind = np.array(pairs, np.int64).reshape(-1, 2).T
     result = []
     for window in windows:
         near = ahead // window == behind // window if how == "groups" else behind - ahead < window
-        result.append(NeighbourSharing(window, len(blocks), int(np.count_nonzero(near))))
+        result.append(NeighbourSharing(window, logical, int(np.count_nonzero(near))))
     return result
 
 
@@ -249,12 +240,8 @@ def sharing_by_window(
 def lengths_table(trace: Trace) -> pd.DataFrame:
     """Count the requests of a trace by exact length.
 
-    Returns
-    -------
-    DataFrame
-        ``tokens`` ascending, and the numbers of requests with a prompt (``prompts``) and with
-        a final length (``totals``) of exactly that many tokens; rows where both are 0 are not
-        there.
+    Of each number of ``tokens``, ascending, it says how many requests have such a prompt
+    (``prompts``) and such a final length (``totals``), where not both are 0.
 
     Examples
     --------
@@ -279,9 +266,8 @@ def common_preamble(trace: Trace) -> frozenset[int]:
     """
     if trace.page_ids is None:
         raise LedgerError(f"{trace!r} has no page_ids; accepted: a trace with block ids")
-    firsts = pd.Series([ids[0] for ids in trace.page_ids if ids])
-    counts = firsts.value_counts()
-    return frozenset(int(block) for block in counts[counts > trace.n_requests / 2].index)
+    firsts = Counter(ids[0] for ids in trace.page_ids if ids)
+    return frozenset(block for block, n in firsts.items() if n > trace.n_requests / 2)
 
 
 def blocks_table(trace: Trace) -> pd.DataFrame:
@@ -370,11 +356,10 @@ _TABLES: dict[str, Callable[[Trace], pd.DataFrame]] = {
 def derive_tables(
     raw: str | Path, out: str | Path | None = None, *, update_manifest: bool = False
 ) -> list[Path]:
-    """Make the committed tables from the raw traces again.
+    """Make the committed tables from the raw traces again; return the files written.
 
     Every raw file is checked against the SHA-256 in ``data/manifest.toml`` before anything is
-    read, and every table against its own before anything is written: either all files are
-    written or none is.
+    read, and every table against its own before anything is written: all files or none.
 
     Parameters
     ----------
@@ -385,11 +370,6 @@ def derive_tables(
         Folder to write to; the project's ``data/`` when not given.
     update_manifest : bool
         Accept tables that differ from the manifest, and write a manifest with their SHA-256.
-
-    Returns
-    -------
-    list of Path
-        The files written.
 
     Raises
     ------
@@ -421,19 +401,19 @@ def derive_tables(
 
 def _checked_raw(folder: Path, entry: dict[str, str]) -> Path:
     names = (entry["raw_file"], entry["source_path"].rsplit("/", 1)[-1])
-    path = next((folder / name for name in names if (folder / name).is_file()), None)
-    if path is None:
-        raise LedgerError(
-            f"{folder}: no raw file {' or '.join(names)}; accepted: a folder with it, from "
-            f"{entry['source']} at {entry['source_commit']}"
-        )
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != entry["raw_sha256"]:
-        raise LedgerError(
-            f"{path}: SHA-256 {digest}; accepted: {entry['raw_sha256']}, the published file as in "
-            "manifest.toml"
-        )
-    return path
+    for path in (folder / name for name in names):
+        if path.is_file():
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            if digest != entry["raw_sha256"]:
+                raise LedgerError(
+                    f"{path}: SHA-256 {digest}; accepted: {entry['raw_sha256']}, the published "
+                    "file as in manifest.toml"
+                )
+            return path
+    raise LedgerError(
+        f"{folder}: no raw file {' or '.join(names)}; accepted: a folder with it, from "
+        f"{entry['source']} at {entry['source_commit']}"
+    )
 
 
 def _manifest_text(entries: list[dict[str, str]]) -> str:

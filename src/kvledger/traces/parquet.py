@@ -26,8 +26,7 @@ from kvledger.traces.text_tables import (
     TableReader,
     accepted_time,
     date_nanoseconds,
-    table_format,
-    table_of,
+    format_and_table,
 )
 
 _BATCH_ROWS = 1 << 17
@@ -50,8 +49,7 @@ def read_parquet(source: Source, format: str | None, tally: Tally) -> Reading:
         schema = file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise _damaged(label, error) from None
-    format = format or table_format(label, schema.names)
-    table = table_of(label, format, schema.names)
+    format, table = format_and_table(label, format, schema.names)
     reader = ParquetReader(label, table, schema, format, tally)
     # A column of lengths may be called anything, also what would be a path to a nested one.
     names = None if format == "lengths" else list(reader.name_of.values())

@@ -94,36 +94,38 @@ _NO_NAMES = frozenset({"nan", "na", "n/a", "none", "null", "inf", "infinity", "t
 _FEW_BLOCKS = 2
 
 
-def table_of(where: str, format: str, columns: list[str], *, has_header: bool = True) -> Table:
-    """Return the columns of a format, all of which are there."""
+def format_and_table(
+    where: str, format: str | None, columns: list[str], *, has_header: bool = True
+) -> tuple[str, Table]:
+    """Return the format, found from the columns unless given, and its columns, all there."""
+    if format is None:
+        format = _format_of(where, columns) if has_header else "lengths"
     if format == "lengths":
         if len(columns) != 1:
             raise LedgerError(
                 f"{where}: {len(columns)} columns; accepted as lengths: {TRACE_FORMATS['lengths']}"
             )
-        return Table(columns[0], None)
+        return format, Table(columns[0], None)
     table = TABLES[format]
-    missing = [column for column in table.required if column not in columns]
-    if missing:
-        found = name_list(columns) if has_header else "no header"
-        raise LedgerError(
-            f"{where}: column {missing[0]!r} is missing "
-            f"(found: {found}); accepted as {format}: {TRACE_FORMATS[format]}"
-        )
+    for column in table.required:
+        if column not in columns:
+            found = name_list(columns) if has_header else "no header"
+            raise LedgerError(
+                f"{where}: column {column!r} is missing "
+                f"(found: {found}); accepted as {format}: {TRACE_FORMATS[format]}"
+            )
     for i in table.used(columns).values():
         if columns.count(columns[i]) > 1:
             raise LedgerError(f"{where}: column {columns[i]!r} is there twice; accepted: once")
-    return table
+    return format, table
 
 
-def table_format(where: str, columns: list[str]) -> str:
-    """Find the format that has these columns."""
-    found = {
-        name: sum(column in columns for column in table.required) for name, table in TABLES.items()
-    }
+def _format_of(where: str, columns: list[str]) -> str:
+    # A missing column is reported against the format that is nearest.
+    found = {name: len(set(table.required) & set(columns)) for name, table in TABLES.items()}
     best = max(found, key=lambda name: found[name])
     if found[best] > 0:
-        return best  # a missing column is reported against the format that is nearest
+        return best
     if len(columns) == 1 and _A_NAME.match(columns[0]) and columns[0].lower() not in _NO_NAMES:
         return "lengths"
     raise LedgerError(
@@ -194,11 +196,9 @@ class TableReader:
             return Rows(prompt, output)
         if self._first_time is None and len(time):
             self._first_time = time[0].item()
-        since = time - (self._first_time or 0)
-        # Of nanoseconds the difference is exact.
-        return Rows(
-            prompt, output, since / 1e9 if self.has_nanoseconds else nanosecond_rounded(since)
-        )
+        since = time - (self._first_time or 0)  # exact, of nanoseconds
+        arrival_s = since / 1e9 if self.has_nanoseconds else nanosecond_rounded(since)
+        return Rows(prompt, output, arrival_s)
 
     def _goes_back(self, time: NDArray[Any] | None) -> bool:
         if time is None or not len(time):
@@ -224,13 +224,9 @@ class TableReader:
                 times.append(time)
             prompts.append(prompt)
             outputs.append(output)
-        return Columns(
-            np.array(prompts, np.int64),
-            np.array(outputs, np.int64),
-            np.array(times, np.int64 if self.has_nanoseconds else np.float64)
-            if "time" in self.used
-            else None,
-        )
+        dtype: type[Any] = np.int64 if self.has_nanoseconds else np.float64
+        time_column = np.array(times, dtype) if "time" in self.used else None
+        return Columns(np.array(prompts, np.int64), np.array(outputs, np.int64), time_column)
 
     def values(self, row: Any, at: int) -> dict[str, Any]:
         """Return what a row holds, by role."""
@@ -332,12 +328,11 @@ class TextReader(TableReader):
         """Return what parses a block at once; it returns None where anything is unusual."""
         from kvledger.traces import plain_rows
 
+        is_date = self.table.time_is_date
         role_of = {
-            "prompt": plain_rows.PROMPT,
-            "output": plain_rows.OUTPUT,
-            "total": plain_rows.TOTAL,
-            "time": plain_rows.DATE if self.table.time_is_date else plain_rows.SECONDS,
-        }
+            "prompt": plain_rows.PROMPT, "output": plain_rows.OUTPUT, "total": plain_rows.TOTAL,
+            "time": plain_rows.DATE if is_date else plain_rows.SECONDS,
+        }  # fmt: skip
         roles = np.full(len(self.columns), plain_rows.IGNORED, np.int8)
         for role, column in self.used.items():
             roles[column] = role_of[role]
@@ -447,9 +442,7 @@ def read_table(
     header_line, columns, first = _header(label, first)
     has_header = header_line is not None
     where = f"{label}, line {header_line or 1}"
-    if format is None:
-        format = table_format(where, columns) if has_header else "lengths"
-    table = table_of(where, format, columns, has_header=has_header)
+    format, table = format_and_table(where, format, columns, has_header=has_header)
     # A list of lengths may stand on one line where it cannot be a table without a header.
     several = not has_header and (is_named or source.is_stdin)
     blocks = chain([first], blocks)

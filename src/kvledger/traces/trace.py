@@ -126,17 +126,12 @@ class Trace:
             _same_length(arrivals, prompts, "arrival_s")
             arrivals = arrivals - arrivals[0]
         pages = None
-        if page_ids is None:
-            if page_ids_size is not None:
-                raise LedgerError(
-                    f"page_ids_size is {page_ids_size!r} but there are no page_ids; "
-                    "accepted: both or neither"
-                )
-        else:
-            if page_ids_size is None:
-                raise LedgerError(
-                    "page_ids need page_ids_size; accepted: the tokens per id, such as 512"
-                )
+        if (page_ids is None) != (page_ids_size is None):
+            raise LedgerError(
+                "page_ids need page_ids_size, the tokens per id, such as 512; "
+                f"accepted: both or neither (page_ids_size is {page_ids_size!r})"
+            )
+        if page_ids is not None:
             page_ids_size = _page_ids_size(page_ids_size)
             pages = tuple(tuple(ids) for ids in page_ids)
             _same_length(pages, prompts, "page_ids")
@@ -168,12 +163,8 @@ class Trace:
         return self.n_requests
 
     def __repr__(self) -> str:
-        name = "" if self.name is None else f"{self.name!r}: "
         prompt, output = map(_sum, (self.prompt_tokens, self.output_tokens))
-        parts = [
-            f"{name}{self.n_requests:,} requests",
-            f"{prompt:,} prompt + {output:,} output tokens",
-        ]
+        parts = [_size(self.name, prompt, output, len(self))]
         if self.arrival_s is not None:
             parts.append(f"over {self.arrival_s[-1]:,.1f} s")
         if self.page_ids is not None:
@@ -187,9 +178,7 @@ def _keep(trace: Trace, *values: Any) -> None:
     """Fill a trace with checked values, in the order of its fields, without copying them."""
     prompts, outputs, arrivals, *_ = values
     if int(prompts.max()) + int(outputs.max()) > INT64_MAX:
-        too_long = np.flatnonzero(prompts > INT64_MAX - outputs)
-        if len(too_long):
-            i = int(too_long[0])
+        for i in np.flatnonzero(prompts > INT64_MAX - outputs)[:1]:
             raise LedgerError(
                 f"prompt_tokens[{i}] + output_tokens[{i}] = {prompts[i]} + {outputs[i]} "
                 f"is beyond 64 bits; accepted: a total of at most {INT64_MAX} tokens"
@@ -231,15 +220,12 @@ def _arrivals(values: ArrayLike) -> NDArray[np.float64]:
         raise LedgerError(f"arrival_s holds something that is not a number; {accepted}") from None
     if times.ndim != 1:
         raise LedgerError(f"arrival_s has {times.ndim} dimensions; accepted: one")
-    bad = np.flatnonzero(~np.isfinite(times))
-    if len(bad):
-        raise LedgerError(f"arrival_s[{bad[0]}]: {float(times[bad[0]])} is not finite; {accepted}")
-    back = np.flatnonzero(np.diff(times) < 0)
-    if len(back):
-        i = int(back[0]) + 1
+    for i in np.flatnonzero(~np.isfinite(times))[:1]:
+        raise LedgerError(f"arrival_s[{i}]: {times[i]} is not finite; {accepted}")
+    for i in np.flatnonzero(np.diff(times) < 0)[:1]:
         raise LedgerError(
-            f"arrival_s[{i}]: {float(times[i])} is before {float(times[i - 1])}, the arrival "
-            f"of the request ahead of it; {accepted}"
+            f"arrival_s[{i + 1}]: {times[i + 1]} is before {times[i]}, the arrival of the request "
+            f"ahead of it; {accepted}"
         )
     return times
 
@@ -304,13 +290,15 @@ class LengthMarginals:
 
     def __repr__(self) -> str:
         prompt, total = self.prompt.total_tokens, self.total.total_tokens
-        parts = [
-            f"{self.name!r}: {self.n_requests:,} requests",
-            f"{prompt:,} prompt + {total - prompt:,} output tokens",
-        ]
+        parts = [_size(self.name, prompt, total - prompt, self.n_requests)]
         if self.skipped:
             parts.append(str(self.skipped))
         return f"LengthMarginals({', '.join(parts)})"
+
+
+def _size(name: str | None, prompt: int, output: int, requests: int) -> str:
+    start = "" if name is None else f"{name!r}: "
+    return f"{start}{requests:,} requests, {prompt:,} prompt + {output:,} output tokens"
 
 
 Unusable = Literal["error", "count"]
