@@ -76,11 +76,6 @@ def find_root(start: Path) -> Path:
 def page_files(root: Path) -> list[Path]:
     """Return the file of every page of a checkout, in the order of its table of contents.
 
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-
     Raises
     ------
     InputError

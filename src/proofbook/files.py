@@ -35,13 +35,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def replace_whole(path: Path, content: bytes) -> None:
-    """Write as :func:`write_whole` does, for callers that say themselves what could not be written.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; what was there stays as it was.
-    """
+    """Write as :func:`write_whole` does, but raise OSError, for callers with words of their own."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -93,13 +87,7 @@ def _check_free(out: Path) -> None:
 
 
 def files_digest(paths: Iterable[Path], root: Path) -> str:
-    """Return one SHA-256 over the paths, seen from `root`, and the contents of files.
-
-    Examples
-    --------
-    >>> len(files_digest([], Path(".")))
-    64
-    """
+    """Return one SHA-256 over the paths, seen from `root`, and the contents of files."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -108,13 +96,7 @@ def files_digest(paths: Iterable[Path], root: Path) -> str:
 
 
 def check_folder(path: Path) -> None:
-    """Find out, before hours of work, that a folder cannot be written to.
-
-    Raises
-    ------
-    InputError
-        If there is no such folder, or it is not writable.
-    """
+    """Find out, before hours of work, that a folder cannot be written to, or is none."""
     try:
         with tempfile.TemporaryFile(dir=path):
             pass
@@ -123,13 +105,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Find out, before hours of work, that a file cannot be written.
-
-    Raises
-    ------
-    InputError
-        If its folder cannot be written to, or the path is a folder itself.
-    """
+    """Find out, before hours of work, that a file cannot be written, or is a folder."""
     check_folder(path.parent)
     if path.is_dir():
         raise InputError(f"{path}: cannot be written (it is a folder); accepted: a file")

@@ -125,9 +125,7 @@ def data_file(name: str, folder: Path | None = None) -> Path:
     Parameters
     ----------
     name : str
-        Path below the folder, such as ``"claims.csv"``.
-    folder : Path, optional
-        That of the project unless given.
+        Path below `folder`, that of the project unless given; such as ``"claims.csv"``.
 
     Raises
     ------
@@ -146,18 +144,9 @@ def data_file(name: str, folder: Path | None = None) -> Path:
 def source_digest(root: Path | None = None) -> str:
     """Return the SHA-256 of all that the book's numbers are computed from.
 
-    That is every file under ``src/`` and ``data/`` and ``requirements.txt``, each with its path.
-    In an installed package, where these are not laid out so, it is the package folder itself.
-
-    Parameters
-    ----------
-    root : Path, optional
-        Another checkout than that of :func:`this_project`.
-
-    Examples
-    --------
-    >>> len(source_digest())
-    64
+    That is every file under ``src/`` and ``data/`` and ``requirements.txt``, each with its path, of
+    `root` or of this project. In an installed package, where these are not laid out so, it is the
+    package folder itself.
     """
     root = root or this_project().sources
     if (root / "requirements.txt").is_file():
@@ -179,7 +168,7 @@ def is_made(path: Path) -> bool:
 
 
 def source_date() -> dt.datetime | None:
-    """Return the moment that ``SOURCE_DATE_EPOCH`` sets, in UTC, or None if it is not set.
+    """Return the moment that ``SOURCE_DATE_EPOCH`` [1]_ sets, in UTC, or None if it is not set.
 
     What is made carries a date of its sources, never that of the build.
 
@@ -190,16 +179,7 @@ def source_date() -> dt.datetime | None:
 
     References
     ----------
-    .. [1] SOURCE_DATE_EPOCH specification, https://reproducible-builds.org/specs/source-date-epoch/
-
-    Examples
-    --------
-    >>> os.environ[DATE_VARIABLE] = "951782400"
-    >>> source_date().isoformat()
-    '2000-02-29T00:00:00+00:00'
-    >>> del os.environ[DATE_VARIABLE]
-    >>> source_date() is None
-    True
+    .. [1] https://reproducible-builds.org/specs/source-date-epoch/
     """
     text = os.environ.get(DATE_VARIABLE)
     if text is None:

@@ -102,17 +102,7 @@ class Chapter(NamedTuple):
 
 
 def read_chapter(path: Path | str) -> Chapter:
-    """Read a notebook or a Markdown page.
-
-    Parameters
-    ----------
-    path : path
-        A file ending in ``.ipynb`` or ``.md``.
-
-    Returns
-    -------
-    Chapter
-        A page becomes one Markdown cell.
+    """Read a notebook, or a Markdown page, which becomes one Markdown cell.
 
     Raises
     ------
@@ -138,11 +128,6 @@ def read_chapter(path: Path | str) -> Chapter:
 def check_book(paths: Iterable[Path | str]) -> list[Problem]:
     """Run every check over a whole book: each file, and the claims across all of them.
 
-    Parameters
-    ----------
-    paths : iterable of path
-        All notebooks and pages of the book.
-
     Returns
     -------
     list of Problem
@@ -157,37 +142,24 @@ def check_book(paths: Iterable[Path | str]) -> list[Problem]:
         name = chapter.path.name
         for where, cell in chapter.code():
             here = f"{name}, {where}"
+            said = []
             for id, text in _records(cell):
                 first, other = glued.setdefault(id, (text, here))
                 if first != text:
-                    said = f"{id!r} is {text!r} here and {first!r} in {other}"
-                    problems.append(Problem(name, where, said))
-            for call in _calls(cell, "figure", "table"):
-                anchor = _literal(_argument(call, 0, "id"))
-                if anchor is not None and anchors.setdefault(anchor, here) != here:
-                    said = f"{anchor!r} is made in {anchors[anchor]} too"
-                    problems.append(Problem(name, where, said))
-    problems += [
+                    said.append(f"{id!r} is {text!r} here and {first!r} in {other}")
+            for id in filter(None, map(_id, _calls(cell, "figure", "table"))):
+                if anchors.setdefault(id, here) != here:
+                    said.append(f"{id!r} is made in {anchors[id]} too")
+            problems += [Problem(name, where, text) for text in said]
+    return problems + [
         Problem("claims.csv", claim.where, f"{id!r} is glued nowhere in the book")
         for id, claim in read_claims().items()
         if id not in glued
     ]
-    return problems
 
 
 def check_file(path: Path | str) -> list[Problem]:
-    """Run every check that needs one file only.
-
-    Parameters
-    ----------
-    path : path
-        A notebook or a Markdown page.
-
-    Returns
-    -------
-    list of Problem
-        In the order of the checks; empty for a clean page.
-    """
+    """Run every check that needs one file only; return none for a clean page."""
     return _check(read_chapter(path))
 
 
@@ -199,41 +171,27 @@ def _check(chapter: Chapter) -> list[Problem]:
 
 
 def check_prose(chapter: Chapter) -> list[Problem]:
-    """Find typed numbers, numbers in math, other number roles, and ids without a use or a number.
-
-    Parameters
-    ----------
-    chapter : Chapter
-        A notebook or a page.
-    """
+    """Find typed numbers, numbers in math, other number roles, ids without a use or a number."""
     scan = _Scan()
     glued = {id: where for where, cell in chapter.code() for id, _ in _records(cell)}
     problems = []
+    used: set[str] = set()
     for where, source in chapter.markdown():
-        problems_before, ids_before = len(scan.problems), len(scan.ids)
+        scan.problems, scan.ids = [], []
         scan.read(source)
-        problems += [(where, text) for text in scan.problems[problems_before:]]
-        problems += [
-            (where, f"{id!r} is glued by no cell of this page")
-            for id in scan.ids[ids_before:]
-            if id not in glued
-        ]
+        unknown = [f"{id!r} is glued by no cell of this page" for id in scan.ids if id not in glued]
+        problems += [(where, text) for text in (*scan.problems, *unknown)]
+        used.update(scan.ids)
     problems += [
         (where, f"{id!r} is glued, and nothing uses it")
         for id, where in glued.items()
-        if id not in scan.ids
+        if id not in used
     ]
     return [Problem(chapter.path.name, where, text) for where, text in problems]
 
 
 def check_code(chapter: Chapter) -> list[Problem]:
-    """Find typed results, switched-off comparisons and figures of another name in code.
-
-    Parameters
-    ----------
-    chapter : Chapter
-        A notebook.
-    """
+    """Find typed results, switched-off comparisons and figures of another name in code."""
     return [
         Problem(chapter.path.name, where, text)
         for where, cell in chapter.code()
@@ -242,24 +200,15 @@ def check_code(chapter: Chapter) -> list[Problem]:
 
 
 def check_outputs(chapter: Chapter) -> list[Problem]:
-    """Find outputs that are not stored whole, in order, without stderr, and as the code names them.
-
-    Parameters
-    ----------
-    chapter : Chapter
-        A notebook.
-    """
+    """Find outputs not stored whole, in order, without stderr, and as the code names them."""
     code = list(chapter.code())
-    problems = []
-    counts = [cell.get("execution_count") for _, cell in code]
-    if counts != list(range(1, len(code) + 1)):
-        text = (
-            f"execution counts {counts}; accepted: 1 to {len(code)} in order, as a fresh run gives"
-        )
-        problems.append(("notebook", text))
+    counts, right = [cell.get("execution_count") for _, cell in code], list(range(1, len(code) + 1))
+    problems = [(where, text) for where, cell in code for text in _output_problems(cell)]
     if code and not any(cell.get("outputs") for _, cell in code):
         problems.append(("notebook", "no outputs at all: it was trimmed"))
-    problems += [(where, text) for where, cell in code for text in _output_problems(cell)]
+    if counts != right:
+        text = f"execution counts {counts}; accepted: {right}, as a fresh run gives"
+        problems.append(("notebook", text))
     return [Problem(chapter.path.name, where, text) for where, text in problems]
 
 
@@ -431,6 +380,10 @@ def _literal(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
+def _id(call: ast.Call) -> str | None:
+    return _literal(_argument(call, 0, "id"))
+
+
 def _typed(node: ast.expr | None) -> str:
     """Return the literal parts of a text argument."""
     if isinstance(node, ast.BinOp):
@@ -465,7 +418,7 @@ def _code_problems(cell: Any) -> Iterator[str]:
             yield f"line {call.lineno}: number {own.group()!r} typed in the {key}"
     about = _figure_metadata(cell)
     for call in _calls(cell, "figure"):
-        id = _literal(_argument(call, 0, "id"))
+        id = _id(call)
         if id is None:
             yield "the id of figure() is not a literal"
         elif about.get("name") != id:
@@ -493,7 +446,7 @@ def _output_problems(cell: Any) -> Iterator[str]:
         elif "image/png" in data:
             yield "an image is stored that figure() did not make"
     for call in _calls(cell, "figure", "table"):
-        id = _literal(_argument(call, 0, "id"))
+        id = _id(call)
         if id is not None and id not in stored:
             yield f"the output of {_called(call)} {id!r} is not stored"
     yield from _named_as_in_code(cell)
@@ -503,7 +456,7 @@ def _named_as_in_code(cell: Any) -> Iterator[str]:
     """Compare stored ids with the code: nbval compares texts, not the names they go by."""
     records = [id for id, _ in _records(cell)]
     calls = _calls(cell, "number", "cite")
-    named = [_literal(_argument(call, 0, "id")) for call in calls]
+    named = [_id(call) for call in calls]
     missing = [id for id in named if id is not None and id not in records]
     plain = {s.lineno for s in (_tree(cell) or ast.Module([], [])).body if isinstance(s, ast.Expr)}
     looped = any(call.lineno not in plain for call in calls)

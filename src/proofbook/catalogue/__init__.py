@@ -179,15 +179,7 @@ def entry_json(entry: Entry, base_url: str = "") -> dict[str, Any]:
 
 
 def write_catalogue(catalogue: Catalogue, folder: Path, base_url: str = "") -> None:
-    """Write ``numbers.json``, ``figures.json`` and ``tables.json`` into a folder.
-
-    The same catalogue gives the same bytes.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be written.
-    """
+    """Write the files of :data:`FILES` into a folder; the same catalogue gives the same bytes."""
     made = to_json(catalogue, base_url)
     for name, what in FILES.items():
         others = {f"{other}s" for other in get_args(What) if other != what}

@@ -64,10 +64,8 @@ def edition(text: str, root: Path | None = None) -> Edition:
     Parameters
     ----------
     text : str
-        A release, ``.`` for the book here, a built book's folder, or a catalogue's JSON file; the
-        first of these that there is.
-    root : Path, optional
-        The checkout that is meant by ``.``; the present one unless given.
+        A release, ``.`` for the book here (of the checkout `root`, if given), a built book's
+        folder, or a catalogue's JSON file; the first of these that there is.
 
     Raises
     ------

@@ -89,10 +89,10 @@ def number(
 
     Examples
     --------
-    >>> number("stock.sold", 10)
+    >>> number("stock.sold", 10)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    proofbook.errors.InputError: stock.sold: no unit; accepted: unit='...' ('' for a pure number)
+    proofbook.errors.InputError: stock.sold: no unit; accepted: unit='...' ...
     """
     showing.check_id(id, NUMBER_ID, "number")
     showing.check_kind(id, kind, source)
@@ -182,12 +182,7 @@ def quantity(
 
 
 def read_claims(name: str = "claims.csv") -> dict[str, Claim]:
-    """Read a table of published numbers from ``data/``.
-
-    Parameters
-    ----------
-    name : str
-        Which of the tables that the project names.
+    """Read a table of published numbers from ``data/``: one of those that the project names.
 
     Returns
     -------
@@ -239,12 +234,12 @@ def published(id: str) -> Claim | None:
 
 
 def _same(value: object, claim: Claim) -> bool:
-    if isinstance(value, str):
-        try:
-            return Fraction(value) == claim.value
-        except ValueError:
-            return False
-    return exact_value(value, claim.id) == claim.value
+    if not isinstance(value, str):
+        return exact_value(value, claim.id) == claim.value
+    try:
+        return Fraction(value) == claim.value
+    except ValueError:
+        return False
 
 
 def check_claim(claim: Claim, value: object) -> None:
