@@ -6,12 +6,9 @@ opens a copy on a disk; its looks are tested with the rest of the book in tests/
 
 from __future__ import annotations
 
-import base64
-import bz2
 import gzip
 import io
 import json
-import lzma
 import math
 import os
 import random
@@ -530,43 +527,10 @@ def test_an_unknown_trace_is_the_package_s_error(page: Page) -> None:
 
 # ---------------------------------------------------------------- files
 
-RUN = {
-    "request_throughput": 1.5,
-    "input_lens": [10, 20, 30],
-    "output_lens": [1, 0, 3],
-    "start_times": [100.5, 100.25, 101.0],
-    "errors": ["", "timed out", ""],
-}
-CHAT = (
-    '{"object": "chat.completion", "created": 9, "choices": [{}], '
-    '"usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}}\n'
-)
-CHAT_BATCH = "".join(
-    json.dumps({"id": "b", "custom_id": "c", "response": response, "error": error}) + "\n"
-    for response, error in (
-        ({"status_code": 200, "body": json.loads(CHAT)}, None),
-        ({"status_code": 429, "body": {}}, None),
-        ({"status_code": 200, "body": None}, None),
-        ({"status_code": 200, "body": {"object": "chat.completion"}}, None),
-        ({"body": {**json.loads(CHAT), "choices": [1, 2]}}, None),
-        ({"body": {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}}, None),
-        (None, {"code": "expired"}),
-        (None, None),
-    )
-)
-RESPONSES = (
-    '{"object": "response", "created_at": 5, "status": "completed", '
-    '"usage": {"input_tokens": 4, "output_tokens": 6}}\n'
-    '{"object": "response", "status": "failed", "usage": null}\n'
-    '{"object": "chat.completion.chunk", "choices": [{}], "usage": {}}\n'
-    '{"object": "text_completion", "error": {"message": "no"}}\n'
-)
+TOKENS = "prompt_tokens,output_tokens\n"
 GOOD = {
     "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
     "2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:04.0319600,3180,8",
-    "azure with zones": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-    "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10T00:30:01+0030,2399,6\n"
-    "2024-05-10 00:00:03Z,7,0\n",
     "burstgpt": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
     "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,0,0,1087,API log\n118,GPT-4,417,276,693,x\n",
     "prefill": "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
@@ -577,181 +541,96 @@ GOOD = {
     "lengths": "5\n9.0\n+17\n\n",
     "one column": "\n length\n5\n\n9.\n",
     "large": f"prompt_tokens,output_tokens\n{2**53 + 1},{2**62}\n",
-    "array": " [5, 9,\n 17.0]\n",
-    "large array": f"[{2**53 + 1}, {2**62}]",
     "mooncake": '{"timestamp": 27482, "input_length": 1025, "output_length": 52, '
     '"hash_ids": [46, 47, 2]}\n'
     '{"timestamp": 30535, "input_length": 512, "output_length": 26, "hash_ids": [46]}\n',
     "mooncake without ids": '{"timestamp": 0, "input_length": 5, "output_length": 1}\n' * 2,
-    "qwen": '{"chat_id": 159, "timestamp": 61.1, "input_length": 33, "output_length": 1, '
-    '"hash_ids": [1, 2, 3]}\n{"chat_id": 160, "timestamp": 61.2, "input_length": 33, '
-    '"output_length": 1, "hash_ids": [7, 8]}\n',
-    "benchmark": json.dumps(RUN) + "\n",
-    "two benchmarks": json.dumps(RUN) + "\n" + json.dumps(RUN) + "\n",
-    "benchmark, indented": json.dumps(RUN, indent=1),
-    "a run with silent failures": json.dumps({**RUN, "completed": 1, "errors": []}),
-    "a batch": CHAT_BATCH,
-    "chats": CHAT.replace('"created": 9, ', "") + CHAT,
-    "chats by time": CHAT.replace('"created": 9', '"created": 10.5') + CHAT,
-    "responses": RESPONSES,
-    "embeddings": '{"object": "list", "usage": {"prompt_tokens": 7, "total_tokens": 7}}\n',
-    "other letters": "Täglich\n5\n9\n",
+    "other letters": "T\u00e4glich\n5\n9\n",
 }
-TOKENS = "prompt_tokens,output_tokens\n"
-BAD = {
-    "another format": GOOD["mooncake"] + GOOD["qwen"],
-    "a table in JSON": GOOD["mooncake"] + GOOD["tokens"],
-    "JSON in a table": GOOD["tokens"] + GOOD["mooncake"],
-    "a second header": GOOD["tokens"] + GOOD["tokens"],
-    "another header": GOOD["lengths"] + GOOD["tokens"],
-    "a batch's requests": '{"custom_id": "a", "body": {}}',
-    "all refused": '{"error": {"code": 429}}\n' * 2,
-    "nothing usable": '{"object": "chat.completion", "usage": null}\n{"error": "x"}\n',
-    "a wrong sum": CHAT.replace("10}", "11}"),
-    "a status": CHAT_BATCH.replace("200", "99"),
-    "no usage": CHAT.replace('"usage"', '"used"') + '{"a": 1}',
-    "odd usage": CHAT.replace('{"prompt', '[{"prompt').replace("10}", "10}]"),
-    "half a usage": CHAT.replace('"completion_tokens": 3, ', ""),
-    "no prompt": CHAT.replace(": 7,", ": 0,").replace("10}", "3}"),
-    "nothing": "",
-    "blank": " \n\r\n",
-    "header only": TOKENS,
-    "empty array": "[]",
-    "all failed": json.dumps({**RUN, "errors": ["a", "b", "c"]}),
-    "all of burstgpt failed": GOOD["burstgpt"].replace(",18,", ",0,").replace(",276,", ",0,"),
-    "a cut row": GOOD["prefill"].rstrip()[:-6],
-    "a wrong total": GOOD["prefill"].replace("906", "90"),
-    "a cut JSON line": GOOD["mooncake"][:-20],
-    "a cut JSON object": json.dumps(RUN, indent=1)[:-3],
-    "a cut array": "[5, 9,",
-    "an unknown column": "a,b\n1,2\n",
-    "a missing column": "TIMESTAMP,ContextTokens\n2023-11-16 18:17:03,5\n",
-    "unknown keys": '{"a": 1, "b": 2}',
-    "text": '{"prompt": "Hi", "output_tokens": 5}',
-    "a missing key": '{"timestamp": 0, "input_length": 5}',
-    "no detail": '{"request_throughput": 1.5}',
-    "arrays of two sizes": json.dumps({**RUN, "output_lens": [1]}),
-    "no array": json.dumps({**RUN, "output_lens": 1}),
-    "an odd item": json.dumps({**RUN, "input_lens": [10, 20, True]}),
-    "no object": GOOD["mooncake without ids"] + "[5, 2.50, null, {'': 1}]\n".replace("'", '"'),
-    "a number": GOOD["mooncake without ids"] + "1e3\n",
-    "ids vanish": GOOD["mooncake"] + '{"timestamp": 30536, "input_length": 5, "output_length": 1}',
-    "ids appear": GOOD["mooncake without ids"] + GOOD["mooncake"],
-    "too few ids": GOOD["mooncake"].replace("[46, 47, 2]", "[46, 47]"),
-    "an odd id": GOOD["mooncake"].replace("[46]", '["46"]'),
-    "a fractional id": GOOD["mooncake"].replace("[46]", "[46.0]"),
-    "time goes back": GOOD["mooncake"].replace("30535", "27481.5"),
-    "no time": GOOD["mooncake"].replace("30535", "null"),
-    "a huge time": GOOD["mooncake"].replace("30535", "1e400"),
-    "a prompt of nothing": GOOD["mooncake"].replace("512", "0"),
-    "a fraction": GOOD["mooncake"].replace("512", "512.5"),
-    "a negative zero": GOOD["mooncake"].replace("512", "-0.0"),
-    "beyond 64 bits": GOOD["mooncake"].replace("512", str(2**63)),
-    "a sum beyond 64 bits": TOKENS + f"{2**63 - 1},1\n",
-    "an array item": '[5, "9"]',
-    "an array of arrays": "[5, [9, [1.5e300, false]]]",
-    "two lengths on a line": "5\n9,3\n",
-    "not a length": "5\nnine\n",
-    "an odd first line": "1O24\n5\n",
-    "nan": "nan\n5\n",
-    "an open quote": TOKENS + '1,"2\n',
-    "a quote too many": TOKENS + '1,"2"3\n',
-    "an open quote in the header": '"prompt_tokens,output_tokens\n1,2\n',
-    "time goes back in a table": GOOD["tokens"].replace("1e0", ".25"),
-    "an endless time": GOOD["tokens"].replace("1e0", "1e999"),
-    "no such day": GOOD["azure"].replace("11-16 18:17:04", "02-30 18:17:04"),
-    "no such hour": GOOD["azure"].replace("18:17:04", "24:00:00"),
-    "a date too early": GOOD["azure"].replace("2023-11-16 18:17:03", "1600-11-16 18:17:03"),
-    "no date": GOOD["azure"].replace("2023-11-16 18:17:04.0319600", "yesterday"),
-    "markup": "<script>document.title='ran'</script>,b\n1,2\n",
-    "markup in a value": TOKENS + '"<img src=x onerror=alert(1)>",\'\n',
-    "a long value": TOKENS + "x" * 99 + ",1\n",
-    "UTF-16": GOOD["azure"].encode("utf-16"),
-    "UTF-16 without a mark": GOOD["azure"].encode("utf-16-le"),
-    "latin-1": (TOKENS + "1,2\n3,\ufffd4\n5,é6\n")
-    .replace("é", "\x00")
-    .encode()
-    .replace(b"\x00", b"\xe9"),
+#: What has another form, or none, and is refused with one line that says what reads more.
+OTHER = {
+    "": "trace.csv: the file is empty",
+    " \n\r\n": "trace.csv: the file is empty",
+    TOKENS: "trace.csv: no request that can be used",
+    "[5, 9,\n 17]": "trace.csv, line 1: '[5, 9,' begins no trace",
+    "a,b\n1,2\n": "trace.csv, line 1: 'a,b' begins no trace",
+    "1O24\n5\n": "trace.csv, line 1: '1O24' begins no trace",
+    "nan\n5\n": "trace.csv, line 1: 'nan' begins no trace",
+    "TIMESTAMP,ContextTokens\n2023-11-16 18:17:03,5\n": "trace.csv, line 1: 'TIMESTAMP,Context",
+    '{"input_lens": [1], "output_lens": [2]}': "trace.csv, line 1: no input_length",
+    '{"object": "response", "usage": {"input_tokens": 4}}': "trace.csv, line 1: no input_length",
+    '{"timestamp": 0, "input_length": 5}': "trace.csv, line 1: no output_length",
+    GOOD["mooncake"] + "null\n": "trace.csv, line 3: no input_length",
+    GOOD["mooncake"][:-20]: "trace.csv, line 2: JSON cut short or malformed",
+    GOOD["mooncake"] + GOOD["tokens"]: "trace.csv, line 3: JSON cut short or malformed",
+    TOKENS + "1,2,3\n": "trace.csv, line 2: 3 fields, where the header has 2",
+    TOKENS + "1\n": "trace.csv, line 2: 1 fields, where the header has 2",
+    TOKENS + '1,"2\n': "trace.csv, line 2: '1,\"2' is not CSV",
+    TOKENS + '1,"2"3\n': "trace.csv, line 2: '1,\"2\"3' is not CSV",
+}
+#: A value that is none, and what is accepted.
+WRONG = {
+    "5\nnine\n": "line 2: the length is 'nine'; accepted: a whole number from 1 to",
+    "5\n9,3\n": "line 2: the length is '9,3'; accepted: a whole number from 1 to",
+    "5\n0\n": "line 2: the length is '0'; accepted: a whole number from 1 to",
+    TOKENS + "1,-2\n": "line 2: output_tokens is '-2'; accepted: a whole number from 0 to",
+    TOKENS + ",1\n": "line 2: prompt_tokens is ''; accepted: a whole number from 1 to",
+    TOKENS + "x" * 99 + ",1\n": "line 2: prompt_tokens is 'xxx",
+    GOOD["mooncake"].replace("512", "0"): "line 2: input_length is '0'; accepted",
+    GOOD["mooncake"].replace("512", "512.5"): "line 2: input_length is '512.5'; accepted",
+    GOOD["mooncake"].replace("512", '"512"'): "line 2: input_length is '\"512\"'; accepted",
+    GOOD["mooncake"].replace("512", str(2**63)): "line 2: input_length is '92233720368547",
 }
 
 
-def read_by_page(page: Page, files: list[bytes]) -> list[dict[str, Any]]:
+def read_by_page(page: Page, files: list[str]) -> list[dict[str, Any]]:
     text = page.evaluate(
-        f"""files => JSON.stringify(files.map((file) => {{
-          const bytes = Uint8Array.from(atob(file), (letter) => letter.charCodeAt(0));
-          return kvledgerExplorer.attempt(() => {{
-            const text = kvledgerExplorer.decode(bytes.buffer, "trace.csv");
-            const read = kvledgerExplorer.readTrace(text, "trace.csv");
-            const reasons = Object.fromEntries(read.skipped.reasons);
-            return {{ ...read, failed: read.skipped.failed, skipped: reasons }};
-          }});
-        }}), {PLAIN})""",
-        [base64.b64encode(file).decode() for file in files],
+        f"""files => JSON.stringify(files.map((file) => kvledgerExplorer.attempt(() => {{
+          const {{ buffer }} = new TextEncoder().encode(file);
+          const text = kvledgerExplorer.decode(buffer, "trace.csv");
+          return kvledgerExplorer.readTrace(text, "trace.csv");
+        }})), {PLAIN})""",
+        files,
     )
     answers: list[dict[str, Any]] = json.loads(text)
     return answers
 
 
-def read_by_package(content: bytes) -> dict[str, Any]:
-    """What the package reads, and only of lengths; it runs in a folder of its own."""
-    Path("trace.csv").write_bytes(content)
-    return attempt(lambda: _lengths_only(load_trace("trace.csv")))
+def read_by_package(content: str, folder: Path) -> dict[str, Any] | None:
+    """What the package reads, and only of lengths; nothing where it refuses the file."""
+    path = folder / "trace.csv"
+    path.write_text(content, encoding="utf-8", newline="")
+    try:
+        trace = load_trace(path)
+    except LedgerError:
+        return None
+    tokens = {"prompt": trace.prompt_tokens, "output": trace.output_tokens}
+    read = {name: list(map(str, column.tolist())) for name, column in tokens.items()}
+    return read | {"failed": trace.failed_requests}
 
 
-def _lengths_only(trace: kv.Trace) -> dict[str, Any]:
-    return {
-        "prompt": trace.prompt_tokens.tolist(),
-        "output": trace.output_tokens.tolist(),
-        "failed": trace.failed_requests,
-        "skipped": dict(trace.skipped),
-    }
+def test_files_are_read_as_by_the_package(page: Page, tmp_path: Path) -> None:
+    files = [*GOOD.values()]
+    files += ["\ufeff" + text for text in GOOD.values()]
+    files += [text.replace("\r\n", "\n").replace("\n", "\r\n") for text in GOOD.values()]
+    for text, got in zip(files, read_by_page(page, files), strict=True):
+        want = read_by_package(text, tmp_path)
+        assert want is not None
+        assert {name: got["value"][name] for name in want} == want, text
 
 
-def same_reading(got: dict[str, Any], want: dict[str, Any]) -> bool:
-    """Whether both read the same; what a parser says of broken JSON is its own affair."""
-    if "value" in got and "value" in want:
-        value = {name: got["value"][name] for name in want["value"]}
-        value["failed"] = str(value["failed"])
-        value["skipped"] = {reason: str(rows) for reason, rows in value["skipped"].items()}
-        return bool(value == want["value"])
-    if "error" in got and "error" in want:
-        return _without_parser_s_words(got["error"]) == _without_parser_s_words(want["error"])
-    return False
+def test_another_form_is_refused_with_one_line(page: Page) -> None:
+    wanted = OTHER | WRONG
+    for (text, words), got in zip(wanted.items(), read_by_page(page, [*wanted]), strict=True):
+        assert words in got.get("error", ""), text
+        assert "\n" not in got["error"]
+        assert got["error"].endswith("kvledger report reads traces of other forms") == (
+            text in OTHER
+        )
 
 
-def _without_parser_s_words(error: str) -> str:
-    if "JSON cut short" not in error:
-        return error
-    error = re.sub(r"malformed \(.*\); accepted", "malformed; accepted", error)
-    return re.sub(r"^trace.csv, line \d+: (.*array of lengths)", r"trace.csv: \1", error)
-
-
-@pytest.mark.parametrize("kind", ["good", "bad"])
-def test_files_are_read_and_refused_as_by_the_package(
-    page: Page, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    corpus = GOOD if kind == "good" else BAD
-    files = {n: c.encode() if isinstance(c, str) else c for n, c in corpus.items()}
-    if kind == "good":
-        files |= {f"{name}, marked": b"\xef\xbb\xbf" + content for name, content in files.items()}
-        files |= {
-            f"{name}, CRLF": content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-            for name, content in files.items()
-        }
-    wrong = []
-    for name, got in zip(files, read_by_page(page, list(files.values())), strict=True):
-        want = read_by_package(files[name])
-        assert ("value" in want) == (kind == "good"), (name, want)
-        if not same_reading(got, want):
-            wrong.append(f"{name}: the page has {got}, the package {want}")
-    assert not wrong, "\n".join(wrong)
-
-
-def test_damaged_files_are_read_and_refused_as_by_the_package(
-    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.slow
+def test_damaged_files_that_both_read_are_read_alike(page: Page, tmp_path: Path) -> None:
     draw = random.Random("damaged")
     files = []
     for _ in range(400):
@@ -760,15 +639,14 @@ def test_damaged_files_are_read_and_refused_as_by_the_package(
             at = draw.randrange(len(text))
             cut = draw.choice((0, 1, 1, 5))
             text = text[:at] + draw.choice(("", "", *'0,9.-"\nx ]}{ é')) + text[at + cut :]
-        files.append(text.encode())
-    answers = read_by_page(page, files)
-    wrong = [
-        f"{file!r}: the page has {got}, the package {want}"
-        for file, got in zip(files, answers, strict=True)
-        if not same_reading(got, want := read_by_package(file))
-    ]
-    assert not wrong, "\n".join(wrong[:5])
-    assert 100 < sum("error" in answer for answer in answers) < 390
+        files.append(text)
+    both = 0
+    for text, got in zip(files, read_by_page(page, files), strict=True):
+        want = read_by_package(text, tmp_path)
+        if want is not None and "value" in got:
+            assert {name: got["value"][name] for name in want} == want, text
+            both += 1
+    assert 50 < both < 390
 
 
 # ---------------------------------------------------------------- the page itself
@@ -969,7 +847,7 @@ def test_a_chosen_file_is_read_and_stays_here(opened: Callable[..., Page]) -> No
     page.wait_for_function("document.getElementById('kvx-source').value === 'file'")
     shows(page, 1, paged([4818, 3188], 4))
     about = page.locator("#kvx-about").text_content() or ""
-    assert about.startswith(f"{name}: 2 requests, read as azure.")
+    assert about.startswith(f"{name}: 2 requests, read as CSV.")
     assert page.locator("#kvx-source option[value=file]").text_content() == name
     page.get_by_label("prompt alone").check()
     shows(page, 1, paged([4808, 3180], 4))
@@ -1025,27 +903,24 @@ def test_a_file_is_dropped(opened: Callable[..., Page]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (gzip.compress(b"5\n"), "packed: gzip data; accepted here: plain text (the command line"),
-        (bz2.compress(b"5\n"), "packed: bzip2 data; accepted here: plain text"),
-        (lzma.compress(b"5\n"), "packed: xz data; accepted here: plain text"),
-        (b"(\xb5/\xfd\x00", "packed: zstd data; accepted here: plain text"),
-        (b"PAR1\x15\x04", "packed: Parquet; accepted here: plain text"),
-        (b"", "packed: the file is empty; accepted:"),
+        gzip.compress(b"5\n"),
+        b"(\xb5/\xfd\x00",
+        b"PAR1\x15\x00",
+        "5\n9\n".encode("utf-16"),
+        b"5\n\xe9\n",
     ],
-    ids=["gzip", "bzip2", "xz", "zstd", "Parquet", "empty"],  # packed data may hold the time
+    ids=["gzip", "zstd", "Parquet", "UTF-16", "latin-1"],  # packed data may hold the time
 )
-def test_a_file_for_the_command_line_is_refused(
-    opened: Callable[..., Page], content: bytes, message: str
-) -> None:
+def test_a_file_that_is_no_text_is_refused(opened: Callable[..., Page], content: bytes) -> None:
     page = opened()
     page.get_by_label("or a file").set_input_files(
         {"name": "packed", "mimeType": "application/octet-stream", "buffer": content}
     )
     alert = page.get_by_role("alert")
     alert.wait_for()
-    assert (alert.text_content() or "").startswith(message)
+    assert (alert.text_content() or "").startswith("packed: the file is no text in UTF-8; accepted")
     shows(page, 1, paged([5, 9, 17], 4))  # what was there stays
 
 

@@ -24,23 +24,16 @@ from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
 from kvledger.accounting.survey import TRACE_LABELS
 from kvledger.core.lengths import LengthTable
 from kvledger.models.known import load_models
-from kvledger.traces.forms import TRACE_FORMATS, format_list
-from kvledger.traces.text_tables import TABLES
+from kvledger.traces.columns import TABLES
 from kvledger.traces.trace import TRACE_NAMES, load_lengths
 
 DATA = "explorer-data.js"
 #: In the order in which they build on each other.
 SCRIPTS = (
     DATA,
-    "explorer-numbers.js",
     "explorer-accounting.js",
-    "explorer-formats.js",
-    "explorer-tables.js",
-    "explorer-records.js",
-    "explorer-openai.js",
     "explorer-reading.js",
     "explorer-settings.js",
-    "explorer-elements.js",
     "explorer-drawing.js",
     "explorer-answers.js",
     "explorer.js",
@@ -85,19 +78,18 @@ def packed(table: LengthTable) -> str:
 
 
 def explorer_data() -> dict[str, Any]:
-    """Return all that the explorer knows of the project's data and formats."""
+    """Return all that the explorer knows of the project's data."""
     traces = {name: load_lengths(name) for name in TRACE_NAMES}
     return {
         "version": __version__,
         "page_sizes": list(DEFAULT_PAGE_SIZES),
-        "formats": TRACE_FORMATS,
-        "format_list": format_list(),
-        "tables": {name: table._asdict() for name, table in TABLES.items()},
+        "columns": [
+            {name: getattr(table, name) for name in ("prompt", "output", "zero_output_failed")}
+            for table in TABLES.values()
+            if table.output
+        ],
         "models": {
-            name: {
-                "bytes": str(model.kv_bytes_per_token),
-                "windowed": bool(model.window_layers),
-            }
+            name: {"bytes": str(model.kv_bytes_per_token), "windowed": bool(model.window_layers)}
             for name, model in load_models().items()
         },
         "traces": {

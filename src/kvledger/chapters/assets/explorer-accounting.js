@@ -1,9 +1,13 @@
 /* The accounting itself: the same functions as the package has, with the same answers and errors.
  *
  * Everything is a sum over requests of a function of their length, so lengths are counted first and
- * then each different length is looked at once.
+ * then each different length is looked at once. A whole number is a BigInt, any other number a Number,
+ * nothing at all is null. So 4 and 4.0 stay apart, as they do in Python, and a whole number is exact
+ * however large it is. An error names a value as Python prints it.
  */
 "use strict";
+/** @typedef {bigint|number|string|null} Value */
+/** @typedef {{n: bigint, d: bigint}} Fraction in lowest terms, d above 0 */
 /**
  * The different lengths, ascending, and how many requests have each.
  * @typedef {{tokens: bigint[], requests: bigint[], n: bigint, total: bigint,
@@ -15,7 +19,140 @@
  */
 /** @typedef {{[quantity: string]: bigint} & {unused_share: any}} Ledger */
 (function (kv) {
-  const { LedgerError, checkedSum, compare, fraction, plus, shown, times, whole } = kv;
+  const INT64_MAX = 2n ** 63n - 1n;
+  const AT_MOST = `and at most ${INT64_MAX} (64 bits)`;
+  const LONGEST_NUMBER = 400; // letters; a longer text is a word
+
+  /** Input that cannot be accounted for. */
+  class LedgerError extends Error {}
+
+  /** @param {bigint} n @param {bigint} [d] @returns {Fraction} */
+  function fraction(n, d = 1n) {
+    let [a, b] = [n < 0n ? -n : n, d];
+    while (b) [a, b] = [b, a % b];
+    return { n: n / a, d: d / a };
+  }
+
+  /** @param {Fraction} a @param {Fraction} b */
+  const plus = (a, b) => fraction(a.n * b.d + b.n * a.d, a.d * b.d);
+
+  /** @param {Fraction} a @param {Fraction} b */
+  const times = (a, b) => fraction(a.n * b.n, a.d * b.d);
+
+  /** Below, at or above 0 as a is below, at or above b. @param {Fraction} a @param {Fraction} b */
+  const compare = (a, b) => {
+    const [left, right] = [a.n * b.d, b.n * a.d];
+    return left < right ? -1 : left > right ? 1 : 0;
+  };
+
+  /** A number that is not whole as Python prints it. @param {number} x @returns {string} */
+  function floatText(x) {
+    if (Number.isNaN(x)) return "nan";
+    const sign = x < 0 || Object.is(x, -0) ? "-" : "";
+    if (!Number.isFinite(x)) return `${sign}inf`;
+    const [mantissa, power] = Math.abs(x).toExponential().split("e");
+    const digits = mantissa.replace(".", "");
+    const exponent = Number(power);
+    if (exponent < -4 || exponent >= 16) {
+      const shown = String(Math.abs(exponent)).padStart(2, "0");
+      return `${sign}${mantissa}e${exponent < 0 ? "-" : "+"}${shown}`;
+    }
+    if (exponent < 0) return `${sign}0.${"0".repeat(-exponent - 1)}${digits}`;
+    const whole = digits.slice(0, exponent + 1).padEnd(exponent + 1, "0");
+    return `${sign}${whole}.${digits.slice(exponent + 1) || "0"}`;
+  }
+
+  /** A text in quotes, as Python prints it. @param {string} text @returns {string} */
+  function quoted(text) {
+    const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+    const short = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", [quote]: `\\${quote}` };
+    const letters = Array.from(text, (letter) => {
+      if (letter in short) return short[letter];
+      if (letter === " " || !/[\p{C}\p{Z}]/u.test(letter)) return letter;
+      const code = letter.codePointAt(0);
+      const [mark, width] = code < 256 ? ["x", 2] : code < 65536 ? ["u", 4] : ["U", 8];
+      return `\\${mark}${code.toString(16).padStart(width, "0")}`;
+    });
+    return quote + letters.join("") + quote;
+  }
+
+  /** Any value as Python prints it. @param {Value} value @returns {string} */
+  function printed(value) {
+    if (value === null) return "None";
+    if (typeof value === "number") return floatText(value);
+    if (typeof value === "string") return quoted(value);
+    return String(value);
+  }
+
+  /** Cut a text that is too long for a message. @param {string} text */
+  function cut(text) {
+    const letters = Array.from(text);
+    return letters.length <= 60 ? text : `${letters.slice(0, 57).join("")}...`;
+  }
+
+  /** A value as an error names it. @param {Value} value @returns {string} */
+  function shown(value) {
+    if (value === null) return "missing";
+    if (typeof value === "number" && Number.isNaN(value)) return "missing (NaN)";
+    return cut(printed(value));
+  }
+
+  /**
+   * A whole number, or an error that names what was given.
+   * @param {Value} value @param {string} name @param {bigint} minimum @param {string} accepted
+   * @returns {bigint}
+   */
+  function whole(value, name, minimum, accepted) {
+    let number = null;
+    if (typeof value === "bigint") number = value;
+    if (typeof value === "number" && Number.isInteger(value)) number = BigInt(value);
+    if (number === null || number < minimum) {
+      throw new LedgerError(`${name} is ${shown(value)}; ${accepted}`);
+    }
+    if (number > INT64_MAX) {
+      throw new LedgerError(`${name} is ${shown(value)}; ${accepted}, ${AT_MOST}`);
+    }
+    return number;
+  }
+
+  /** A sum, or an error if 64 bits do not hold it. @param {bigint} total @param {string} name */
+  function checkedSum(total, name) {
+    if (total > INT64_MAX) {
+      throw new LedgerError(
+        `${name} add up to ${total}; sums up to ${INT64_MAX} (64 bits) are accepted`,
+      );
+    }
+    return total;
+  }
+
+  /** digits: a whole number, maybe with a sign. */
+  const wholeOf = (digits) =>
+    digits.startsWith("-") ? -BigInt(digits.slice(1)) : BigInt(digits.replace("+", ""));
+
+  /** What a reader typed, as the value it stands for. @param {string} text @returns {Value} */
+  function literal(text) {
+    const word = text.trim();
+    if (!word) return null;
+    if (word.length > LONGEST_NUMBER) return word;
+    if (/^[+-]?\d+$/.test(word)) return wholeOf(word);
+    if (/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(word)) return Number(word);
+    return word;
+  }
+
+  /**
+   * The decimal that a number prints as, exactly: 0.1 is one tenth.
+   * @param {number} x finite @returns {Fraction}
+   */
+  function decimalFraction(x) {
+    const [mantissa, power] = floatText(x).split("e");
+    const [before, after = ""] = mantissa.split(".");
+    const exponent = Number(power || 0) - after.length;
+    const n = wholeOf(before + after);
+    const scale = 10n ** BigInt(Math.abs(exponent));
+    return exponent < 0 ? fraction(n, scale) : fraction(n * scale);
+  }
+
+  // ---------------------------------------------------------------- lengths
 
   const A_LENGTH = "a length is a whole number of tokens, at least 1";
   const A_PAGE_SIZE = "a page size is a whole number of slots, at least 1";
@@ -26,14 +163,14 @@
 
   /** Request lengths, in order or as counts; checked when they are first needed. */
   class Lengths {
-    /** @param {Value[]|null} values in the order of the requests, or null
-     *  @param {Map<number|bigint, number>|null} [counts] requests of each length, if there is no order */
+    /**
+     * values: in the order of the requests, or null; counts: requests of each length, if there is
+     * no order.
+     */
     constructor(values, counts = null) {
       this.values = values;
       this.counts = counts;
-      /** @type {(number|bigint)[]|null} */
       this.checked = null;
-      /** @type {Table|null} */
       this.counted = null;
     }
 
@@ -49,32 +186,25 @@
       return this.checked;
     }
 
-    /** @returns {Table} */
     table() {
       if (!this.counted) this.counted = makeTable(this.counts || count(this.array()));
       return this.counted;
     }
   }
 
-  /** @param {(number|bigint)[]} values */
   function count(values) {
-    /** @type {Map<number|bigint, number>} */
     const counts = new Map();
     for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
     return counts;
   }
 
-  /**
-   * Numbers, then the BigInts, which are all larger.
-   * @param {(number|bigint)[]} keys
-   */
+  /** Numbers, then the BigInts, which are all larger. */
   function ascending(keys) {
     const numbers = Float64Array.from(keys.filter((key) => typeof key === "number")).sort();
     const large = keys.filter((key) => typeof key === "bigint");
     return [...numbers, ...large.sort((a, b) => (a < b ? -1 : a > b ? 1 : 0))];
   }
 
-  /** @param {Map<number|bigint, number>} counts @returns {Table} */
   function makeTable(counts) {
     if (!counts.size) throw new LedgerError("lengths is empty; at least one request is needed");
     const sorted = ascending([...counts.keys()]);
@@ -83,29 +213,19 @@
     const n = requests.reduce((sum, many) => sum + many, 0n);
     const total = checkedSum(dot(tokens, requests), "lengths");
     // Where every sum of pages is exact as a Number, Numbers are counted: they are much faster.
-    const small =
-      total <= Number.MAX_SAFE_INTEGER
-        ? {
-            tokens: Float64Array.from(sorted, Number),
-            requests: Float64Array.from(requests, Number),
-          }
-        : null;
-    return { tokens, requests, n, total, small };
+    const exact = total <= Number.MAX_SAFE_INTEGER;
+    const [few, many] = exact
+      ? [sorted, requests].map((all) => Float64Array.from(all, Number))
+      : [];
+    return { tokens, requests, n, total, small: exact ? { tokens: few, requests: many } : null };
   }
 
-  /** @param {bigint[]} values @param {bigint[]} weights */
   const dot = (values, weights) => values.reduce((sum, value, i) => sum + value * weights[i], 0n);
 
-  /** @param {bigint} a @param {bigint} b */
-  const ceilDivide = (a, b) => (a + b - 1n) / b;
-
-  /** Pages that all requests need. @param {Table} table @param {bigint} pageSize */
+  /** Pages that all requests need. */
   function pages(table, pageSize) {
-    if (!table.small)
-      return dot(
-        table.tokens.map((n) => ceilDivide(n, pageSize)),
-        table.requests,
-      );
+    const pagesOf = (n) => (n + pageSize - 1n) / pageSize;
+    if (!table.small) return dot(table.tokens.map(pagesOf), table.requests);
     const { tokens, requests } = table.small;
     const slots = Number(pageSize);
     let sum = 0;
@@ -114,12 +234,8 @@
     return BigInt(sum);
   }
 
-  /**
-   * Where the slots go. Both identities of the accounting hold, or there is no ledger.
-   * @param {{[quantity: string]: bigint}} given @returns {Ledger}
-   */
+  /** Where the slots go. Both identities of the accounting hold, or there is no ledger. */
   function ledger(given) {
-    /** @type {{[quantity: string]: bigint}} */
     const held = {
       shared_tokens: 0n,
       tail_slack_slots: 0n,
@@ -145,10 +261,9 @@
   }
 
   /** @param {Value} value @returns {bigint} */
-  const wholePageSize = (value) =>
-    /** @type {bigint} */ (whole(value, "page_size", 1n, A_PAGE_SIZE));
+  const wholePageSize = (value) => whole(value, "page_size", 1n, A_PAGE_SIZE);
 
-  /** Different page sizes, ascending. @param {Value[]} values */
+  /** Different page sizes, ascending. */
   function wholePageSizes(values) {
     const sizes = [...new Set(values.map(wholePageSize))].sort((a, b) => (a < b ? -1 : 1));
     if (!sizes.length)
@@ -170,7 +285,7 @@
     let maximum = null;
     if (typeof reserve === "string") {
       if (reserve !== "pow2" && reserve !== "oracle") {
-        throw new LedgerError(`reserve is ${kv.quoted(reserve)}; ${A_RESERVE}`);
+        throw new LedgerError(`reserve is ${quoted(reserve)}; ${A_RESERVE}`);
       }
     } else maximum = whole(reserve, "reserve", 1n, A_RESERVE);
     if (!lengths.counts) lengths.array();
@@ -203,7 +318,6 @@
     });
   }
 
-  /** @param {Lengths} lengths @param {bigint} maximum */
   function refuseLonger(lengths, maximum) {
     let which = "a request of lengths";
     let tokens;
@@ -249,9 +363,7 @@
    */
   function shared(lengths, size, start) {
     const pageSize = wholePageSize(size);
-    /** @type {bigint} */
     const prefix = whole(start, "prefix", 0n, A_PREFIX);
-    /** @type {(number|bigint)[]} */
     const tokens = lengths.counts ? lengths.table().tokens : lengths.array();
     if (!tokens.length) throw new LedgerError("lengths is empty; at least one request is needed");
     const short = tokens.findIndex((n) => n < prefix);
@@ -282,16 +394,13 @@
   function exactCost(c) {
     let exact = null;
     if (typeof c === "bigint") exact = fraction(c);
-    else if (typeof c === "number" && Number.isFinite(c)) exact = kv.decimalFraction(c);
+    else if (typeof c === "number" && Number.isFinite(c)) exact = decimalFraction(c);
     else if (c !== null && typeof c === "object" && "n" in c) exact = c;
     if (exact === null || exact.n < 0n) throw new LedgerError(`c is ${shown(c)}; ${A_COST}`);
     return exact;
   }
 
-  /**
-   * Allocated slots + c x pages.
-   * @param {bigint} held pages @param {bigint} size @param {Fraction} c
-   */
+  /** Allocated slots + c x pages. */
   const costOf = (held, size, c) => times(fraction(held), plus(fraction(size), c));
 
   /** @param {Lengths} lengths @param {Value} value @param {Value|Fraction} c */
@@ -347,7 +456,6 @@
     lines.sort((a, b) =>
       a.held !== b.held ? (a.held > b.held ? -1 : 1) : a.slots < b.slots ? -1 : 1,
     );
-    /** @type {{size: bigint, held: bigint, slots: bigint, from: Fraction}[]} */
     const kept = [];
     for (const line of lines) {
       if (kept.length && kept[kept.length - 1].held === line.held) continue;
@@ -369,17 +477,27 @@
   }
 
   Object.assign(kv, {
+    INT64_MAX,
+    LedgerError,
     Lengths,
     best,
+    compare,
     contiguous,
     cost,
     costs,
+    cut,
     envelope,
     exactCost,
+    fraction,
+    literal,
     nearBest,
     nextPowerOfTwo,
     paged,
+    printed,
     shared,
+    shown,
+    times,
+    whole,
     wholePageSize,
   });
-})(globalThis.kvledgerExplorer);
+})((globalThis.kvledgerExplorer = globalThis.kvledgerExplorer || {}));

@@ -15,7 +15,6 @@
   const MOST_REQUESTS = 12n; // that are drawn slot by slot
   const MOST_SLOTS = 64n; // of one request
 
-  /** @param {bigint} n @param {string} one */
   const plural = (n, one) => `${grouped(n)} ${one}${n === 1n ? "" : "s"}`;
 
   /**
@@ -33,7 +32,6 @@
     };
   }
 
-  /** @param {View} view */
   function summary({ answers: { lengths, paged, best }, settings }) {
     if ("error" in lengths) return ["Nothing to compute: ", lengths.error];
     const words = [
@@ -56,13 +54,10 @@
 
   // ---------------------------------------------------------------- policies
 
-  /**
-   * Only asked for where an answer says that it is one.
-   * @param {Settings} settings @returns {bigint}
-   */
+  /** Only asked for where an answer says that it is one. */
   const pageSizeOf = (settings) => kv.wholePageSize(kv.literal(settings.page_size));
 
-  /** The ledgers that there are. @param {View} view @returns {Policy[]} */
+  /** The ledgers that there are. */
   function policiesOf({ answers, settings }) {
     const found = [];
     if ("value" in answers.contiguous) {
@@ -74,8 +69,7 @@
     }
     if ("value" in answers.paged) {
       const page_size = pageSizeOf(settings);
-      const held = (/** @type {bigint} */ tokens) =>
-        ((tokens + page_size - 1n) / page_size) * page_size;
+      const held = (tokens) => ((tokens + page_size - 1n) / page_size) * page_size;
       const words = `ages of ${grouped(page_size)}`;
       const pages = {
         name: `p${words}`,
@@ -102,39 +96,24 @@
     return found;
   }
 
-  /** @param {string} reserve a setting that was found to be one */
+  /** reserve: a setting that was found to be one. */
   function reservation(reserve) {
     const value = kv.literal(reserve);
     const paper = { page_size: 0n, shared: 0n, spare: "reserved" };
+    const made = (name, title, held) => ({ ...paper, name, title, held });
     if (value === "pow2") {
-      return {
-        ...paper,
-        name: "reserve next power of two",
-        title: "Reserve the next power of two",
-        held: kv.nextPowerOfTwo,
-      };
+      return made("reserve next power of two", "Reserve the next power of two", kv.nextPowerOfTwo);
     }
     if (value === "oracle") {
-      return {
-        ...paper,
-        name: "reserve final length",
-        title: "Reserve the final length",
-        held: (/** @type {bigint} */ n) => n,
-      };
+      return made("reserve final length", "Reserve the final length", (n) => n);
     }
     const maximum = BigInt(value);
-    const held = (/** @type {bigint} */ n) => (n <= maximum ? maximum : 0n); // what does not fit is refused
-    return {
-      ...paper,
-      name: `reserve ${grouped(maximum)}`,
-      title: `Reserve ${grouped(maximum)} each`,
-      held,
-    };
+    const held = (n) => (n <= maximum ? maximum : 0n); // what does not fit is refused
+    return made(`reserve ${grouped(maximum)}`, `Reserve ${grouped(maximum)} each`, held);
   }
 
   // ---------------------------------------------------------------- slots
 
-  /** @param {View} view @param {Policy[]} policies */
   function slots({ answers, width, lengths }, policies) {
     if ("error" in answers.lengths) return [];
     const missing = notes([answers.contiguous, answers.paged, answers.shared]);
@@ -148,23 +127,15 @@
       const { title, ledger: held } = policy;
       const heading = `${title}: ${plural(held.allocated_slots, "slot")} for ${plural(held.logical_tokens, "token")}`;
       const said = `${heading}. ${grouped(held.tail_slack_slots)} tail slack, ${grouped(held.reserved_slots)} reserved.`;
-      return html(
-        "div",
-        { class: "kvx-panel" },
-        html("h3", {}, heading),
-        draw(policy, said),
-        kv.key(keyOf(held, small)),
-      );
+      const shown = [html("h3", {}, heading), draw(policy, said), kv.key(keyOf(held, small))];
+      return html("div", { class: "kvx-panel" }, ...shown);
     });
-    const scale = html(
-      "p",
-      { class: "kvx-note" },
-      "All on one scale. Up to a dozen short requests are drawn slot by slot.",
-    );
+    const words = "All on one scale. Up to a dozen short requests are drawn slot by slot.";
+    const scale = html("p", { class: "kvx-note" }, words);
     return [...panels, ...(small ? [] : [scale]), ...missing];
   }
 
-  /** Why something is not there, each reason once. @param {any[]} answers */
+  /** Why something is not there, each reason once. */
   function notes(answers) {
     const reasons = new Set(answers.flatMap((answer) => ("error" in answer ? [answer.error] : [])));
     return [...reasons].map((reason) =>
@@ -172,24 +143,16 @@
     );
   }
 
-  /**
-   * A few lengths, in the order of their requests where there is one.
-   * @param {any} lengths @returns {bigint[]}
-   */
+  /** A few lengths, in the order of their requests where there is one. */
   function inOrder(lengths) {
     if (!lengths.counts) return lengths.array().map(BigInt);
     const { tokens, requests } = lengths.table();
-    return tokens.flatMap((/** @type {bigint} */ n, /** @type {number} */ i) =>
-      Array(Number(requests[i])).fill(n),
-    );
+    return tokens.flatMap((n, i) => Array(Number(requests[i])).fill(n));
   }
 
-  /**
-   * How to draw a policy slot by slot, on one scale with the others.
-   * @param {Policy[]} policies @param {bigint[]} few @param {number} width
-   */
+  /** How to draw a policy slot by slot, on one scale with the others. */
   function squaresIn(policies, few, width) {
-    const span = (/** @type {Policy} */ { held, page_size }) =>
+    const span = ({ held, page_size }) =>
       Math.max(
         ...few.map((n) => {
           const many = Number(held(n));
@@ -197,75 +160,46 @@
         }),
       );
     const widest = Math.max(...policies.map(span));
-    return (
-      /** @type {Policy} */ { held, page_size, shared, spare },
-      /** @type {string} */ said,
-    ) => {
+    return ({ held, page_size, shared, spare }, said) => {
       const drawn = few.filter((n) => held(n));
-      const rows = kv.layOut(
-        drawn.map(Number),
-        drawn.map((n) => Number(held(n))),
-        Number(shared),
-        spare,
-      );
-      return kv.squares(rows, drawn.map(Number), Number(page_size), widest, width, said);
+      const [tokens, slots] = [drawn.map(Number), drawn.map((n) => Number(held(n)))];
+      const rows = kv.layOut(tokens, slots, Number(shared), spare);
+      return kv.squares(rows, tokens, Number(page_size), widest, width, said);
     };
   }
 
-  /**
-   * How to draw a policy as one bar, on one scale with the others.
-   * @param {Policy[]} policies @param {number} width
-   */
+  /** How to draw a policy as one bar, on one scale with the others. */
   function barsIn(policies, width) {
-    const whole = (/** @type {Policy} */ { ledger: held }) =>
-      held.allocated_slots + held.shared_tokens;
+    const whole = ({ ledger: held }) => held.allocated_slots + held.shared_tokens;
     const widest = policies.map(whole).reduce((a, b) => (a > b ? a : b));
-    return (/** @type {Policy} */ { ledger: held }, /** @type {string} */ said) => {
+    return ({ ledger: held }, said) => {
       const parts = [
-        ["used", held.distinct_tokens],
-        ["slack", held.tail_slack_slots],
-        ["reserved", held.reserved_slots],
-      ];
-      return kv.bar(
-        parts.filter(([, many]) => many).map(([part, many]) => ({ part, slots: many })),
-        held.shared_tokens,
-        widest,
-        width,
-        said,
-      );
+        { part: "used", slots: held.distinct_tokens },
+        { part: "slack", slots: held.tail_slack_slots },
+        { part: "reserved", slots: held.reserved_slots },
+      ].filter(({ slots }) => slots);
+      return kv.bar(parts, held.shared_tokens, widest, width, said);
     };
   }
 
-  /** What the colours mean, with counts. @param {any} held a ledger @param {boolean} small */
+  /** What the colours of a ledger mean, with counts. */
   function keyOf(held, small) {
     const sharing = small
       ? `${plural(held.shared_tokens, "position")} that point at shared pages`
       : `${grouped(held.shared_tokens)} spared by sharing`;
+    const refused = `${plural(held.refused_requests, "request")} above the maximum, refused`;
     const items = [
-      { part: "used", many: held.distinct_tokens, words: `${grouped(held.distinct_tokens)} used` },
-      {
-        part: "slack",
-        many: held.tail_slack_slots,
-        words: `${grouped(held.tail_slack_slots)} tail slack`,
-      },
-      {
-        part: "reserved",
-        many: held.reserved_slots,
-        words: `${grouped(held.reserved_slots)} reserved`,
-      },
-      { part: "shared", many: held.shared_tokens, words: sharing },
-      {
-        part: "none",
-        many: held.refused_requests,
-        words: `${plural(held.refused_requests, "request")} above the maximum, refused`,
-      },
+      ["used", held.distinct_tokens, `${grouped(held.distinct_tokens)} used`],
+      ["slack", held.tail_slack_slots, `${grouped(held.tail_slack_slots)} tail slack`],
+      ["reserved", held.reserved_slots, `${grouped(held.reserved_slots)} reserved`],
+      ["shared", held.shared_tokens, sharing],
+      ["none", held.refused_requests, refused],
     ];
-    return items.filter(({ many }) => many);
+    return items.filter(([, many]) => many).map(([part, , words]) => [part, words]);
   }
 
   // ---------------------------------------------------------------- tables and curves
 
-  /** @param {View} view @param {Policy[]} policies */
   function ledger({ answers }, policies) {
     if (!policies.length) return [];
     const names = [
@@ -280,29 +214,20 @@
       "refused_requests",
       "refused_tokens",
     ];
-    /** @type {(string|string[])[][]} */
+    const ledgers = policies.map((policy) => policy.ledger);
     const rows = names
-      .filter(
-        (name) => !name.startsWith("refused") || policies.some(({ ledger: held }) => held[name]),
-      )
-      .map((name) => [name, ...policies.map(({ ledger: held }) => grouped(held[name]))]);
-    rows.push([
-      "unused_share",
-      ...policies.map(({ ledger: held }) => percentText(held.unused_share)),
-    ]);
+      .filter((name) => !name.startsWith("refused") || ledgers.some((held) => held[name]))
+      .map((name) => [name, ...ledgers.map((held) => grouped(held[name]))]);
+    rows.push(["unused_share", ...ledgers.map((held) => percentText(held.unused_share))]);
     if ("value" in answers.bytes_per_token) {
-      rows.push([
-        "allocated_bytes",
-        ...policies.map(({ bytes }) => [kv.iecText(bytes.value), grouped(bytes.value)]),
-      ]);
+      const cells = policies.map(({ bytes }) => [kv.iecText(bytes.value), grouped(bytes.value)]);
+      rows.push(["allocated_bytes", ...cells]);
     }
     const head = ["quantity", ...policies.map(({ name }) => name)];
-    return [
-      kv.table("Tokens and slots of each policy, at final lengths.", head, rows, { code: true }),
-    ];
+    const caption = "Tokens and slots of each policy, at final lengths.";
+    return [kv.table(caption, head, rows, { code: true })];
   }
 
-  /** @param {View} view */
   function cost({ answers: { lengths, costs, best, near_best, paged }, settings, width }) {
     if ("error" in costs) return "error" in lengths ? [] : notes([costs]);
     const least = best.value.page_size;
@@ -315,7 +240,7 @@
       chosen: "value" in paged ? pageSizeOf(settings) : null,
     };
     const said = `Cost beyond the tokens against page size. ${words} The table below has every number.`;
-    const rows = costs.value.map((/** @type {Tested} */ each) => [
+    const rows = costs.value.map((each) => [
       grouped(each.page_size),
       grouped(each.pages),
       grouped(each.tail_slack_slots),
@@ -339,54 +264,41 @@
       html("p", { class: "kvx-finding" }, words),
       html("p", { class: "kvx-axis-title" }, "slots beyond the tokens"),
       kv.curve(costs.value, marks, width, said),
-      kv.key(key.map(([part, name]) => ({ part, words: name }))),
+      kv.key(key),
       folded("kvx-cost-table", "The numbers of this drawing", table),
     ];
   }
 
-  /**
-   * A part that stays folded or open when it is made again.
-   * @param {string} id @param {string} words @param {Node} content
-   */
+  /** A part that stays folded or open when it is made again. */
   function folded(id, words, content) {
-    const before = /** @type {HTMLDetailsElement|null} */ (document.getElementById(id));
+    const before = document.getElementById(id);
     const made = html("details", { id }, html("summary", {}, words), content);
     made.toggleAttribute("open", Boolean(before?.open));
     return made;
   }
 
-  /** @param {View} view */
   function envelope({ answers: { lengths, envelope: found, c, envelope_bytes }, width }) {
     if ("error" in found) return "error" in lengths ? [] : notes([found]);
-    /** @type {Interval[]} */
     const intervals = found.value;
-    const end = (/** @type {Fraction|null} */ f) =>
+    const end = (f) =>
       f === null ? "∞" : f.d === 1n ? grouped(f.n) : [kv.decimalText(f), exactText(f)];
     const withBytes = "value" in envelope_bytes;
-    const bytes = (/** @type {Fraction|null} */ f) => (f === null ? "∞" : kv.decimalText(f, 1));
-    const rows = intervals.map(({ page_size, c_from, c_to }, i) => [
-      grouped(page_size),
-      end(c_from),
-      end(c_to),
-      ...(withBytes ? [bytes(envelope_bytes.value[i])] : []),
-    ]);
+    const bytes = (f) => (f === null ? "∞" : kv.decimalText(f, 1));
+    const rows = intervals.map(({ page_size, c_from, c_to }, i) => {
+      const row = [grouped(page_size), end(c_from), end(c_to)];
+      return withBytes ? [...row, bytes(envelope_bytes.value[i])] : row;
+    });
     const said =
       `The best page size along the cost of a page: ${intervals.map((each) => grouped(each.page_size)).join(", ")}. ` +
       "The table below has where each begins and ends.";
-    const head = [
-      "best page size",
-      "from c, slots",
-      "to c, slots",
-      ...(withBytes ? ["to, bytes a page"] : []),
-    ];
+    const head = ["best page size", "from c, slots", "to c, slots"];
+    if (withBytes) head.push("to, bytes a page");
+    const caption =
+      "From which cost of a page, and below which, each page size is the best of those compared. Exact.";
     return [
       html("p", { class: "kvx-axis-title" }, "best page size, along the cost of a page c in slots"),
       kv.strip(intervals, "value" in c ? c.value : null, width, said),
-      kv.table(
-        "From which cost of a page, and below which, each page size is the best of those compared. Exact.",
-        head,
-        rows,
-      ),
+      kv.table(caption, head, rows),
     ];
   }
 

@@ -9,7 +9,6 @@
   const data = globalThis.kvledgerExplorerData;
   const { LedgerError } = kv;
 
-  /** @type {Settings} */
   const DEFAULTS = {
     lengths: "5, 9, 17",
     trace: "",
@@ -33,22 +32,19 @@
     try {
       return { value: answer() };
     } catch (error) {
-      if (error instanceof LedgerError) return { error: /** @type {Error} */ (error).message };
+      if (error instanceof LedgerError) return { error: error.message };
       throw error;
     }
   }
 
-  /** @param {string} text a number, or two whole numbers with a stroke between them */
+  /** text: a number, or two whole numbers with a stroke between them. */
   function readCost(text) {
     const parts = /^\s*(\d{1,400})\/(\d{1,400})\s*$/.exec(text);
     if (parts && BigInt(parts[2])) return kv.fraction(BigInt(parts[1]), BigInt(parts[2]));
     return kv.literal(text);
   }
 
-  /**
-   * The lengths that settings name.
-   * @param {Settings} settings @param {any} read a file that was read
-   */
+  /** The lengths that settings name, or those of a file that was read. */
   function findLengths(settings, read) {
     if (read) return kv.lengthsOf(read, settings.of);
     if (settings.trace) {
@@ -69,7 +65,7 @@
     return new kv.Lengths(kv.typedLengths(settings.lengths));
   }
 
-  /** @type {{key: any[], lengths: any}} the lengths that were asked for last */
+  /** The lengths that were asked for last. */
   let latest = { key: [], lengths: null };
 
   /**
@@ -85,7 +81,6 @@
     return latest.lengths.value;
   }
 
-  /** @param {Settings} settings @returns {bigint} */
   function bytesPerToken(settings) {
     if (!settings.model) {
       return kv.whole(
@@ -109,15 +104,12 @@
    * @param {any} [read] what readTrace made of a file, in place of typed lengths
    */
   function compute(given, read = null) {
-    /** @type {Settings} */
     const settings = { ...DEFAULTS, over_maximum: "error", ...given };
     const lengths = () => lengthsFor(settings, read);
-    const [pageSize, prefix, reserve] = [settings.page_size, settings.prefix, settings.reserve].map(
-      kv.literal,
-    );
+    const texts = [settings.page_size, settings.prefix, settings.reserve];
+    const [pageSize, prefix, reserve] = texts.map(kv.literal);
     const c = readCost(settings.c);
     const pageSizes = kv.typedNumbers(settings.page_sizes);
-    /** @template T @param {{value: T}|{error: string}} answer @returns {T} */
     const valueOf = (answer) => {
       if ("error" in answer) throw new LedgerError(answer.error);
       return answer.value;
@@ -130,15 +122,12 @@
     };
     const tested = attempt(() => kv.costs(lengths(), c, pageSizes));
     const envelope = attempt(() => kv.envelope(lengths(), pageSizes));
-    const answers = {
+    const held = (ledger) => attempt(() => valueOf(ledger).allocated_slots * valueOf(bytes));
+    return {
       lengths: attempt(() => {
         const { tokens, n, total } = lengths().table();
-        return {
-          requests: n,
-          logical_tokens: total,
-          shortest: tokens[0],
-          longest: tokens[tokens.length - 1],
-        };
+        const ends = { shortest: tokens[0], longest: tokens[tokens.length - 1] };
+        return { requests: n, logical_tokens: total, ...ends };
       }),
       ...ledgers,
       c: attempt(() => kv.exactCost(c)),
@@ -151,20 +140,16 @@
       near_best: attempt(() => kv.nearBest(valueOf(tested))),
       envelope,
       bytes_per_token: bytes,
-      contiguous_bytes: attempt(() => valueOf(ledgers.contiguous).allocated_slots * valueOf(bytes)),
-      paged_bytes: attempt(() => valueOf(ledgers.paged).allocated_slots * valueOf(bytes)),
-      shared_bytes: attempt(() => valueOf(ledgers.shared).allocated_slots * valueOf(bytes)),
+      contiguous_bytes: held(ledgers.contiguous),
+      paged_bytes: held(ledgers.paged),
+      shared_bytes: held(ledgers.shared),
       // Of a page, where the answer changes: null where it never does.
       envelope_bytes: attempt(() =>
-        valueOf(envelope).map(
-          (/** @type {Interval} */ { c_to }) => c_to && kv.times(c_to, kv.fraction(valueOf(bytes))),
-        ),
+        valueOf(envelope).map(({ c_to }) => c_to && kv.times(c_to, kv.fraction(valueOf(bytes)))),
       ),
     };
-    return answers;
   }
 
-  /** @param {string} text */
   const inLink = (text) =>
     encodeURIComponent(text).replace(/%2C/g, ",").replace(/%2F/g, "/").replace(/%20/g, "+");
 
@@ -194,7 +179,6 @@
    * @param {string} hash @returns {{settings: Settings, problem: string|null}}
    */
   function readLink(hash) {
-    /** @type {Settings} */
     const settings = {};
     let problem = null;
     for (const [name, value] of new URLSearchParams(hash.slice(1))) {

@@ -4,10 +4,7 @@
   const data = globalThis.kvledgerExplorerData;
   const { DEFAULTS, attempt, compute, linkOf, readLink } = kv;
 
-  /**
-   * Powers of two from the least to the most; below them nothing, where that is allowed.
-   * @type {{[setting: string]: {least: number, most: number, none: boolean}}}
-   */
+  /** Powers of two from the least to the most; below them nothing, where that is allowed. */
   const SLIDERS = {
     page_size: { least: 0, most: 12, none: false },
     c: { least: -18, most: 12, none: true },
@@ -16,14 +13,13 @@
   const TYPED = ["lengths", "page_size", "c", "reserve", "prefix", "bytes_per_token", "page_sizes"];
   const LINK_DELAY_MS = 250; // browsers stop a page that changes its address too often
 
-  /** The parts of the page by their ids, without kvx-. @param {string} id @returns {any} */
+  /** The parts of the page by their ids, without kvx-. */
   const $ = (id) => document.getElementById(`kvx-${id}`);
 
-  /** @type {Settings} */
   let settings = { ...DEFAULTS };
-  /** @type {any} the file that was read last */
+  /** The file that was read last. */
   let file = null;
-  /** @type {string|null} what is wrong with the link or the file, until the next change */
+  /** What is wrong with the link or the file, until the next change. */
   let problem = null;
   let waiting = 0;
   let width = 0; // of what is drawn
@@ -31,8 +27,7 @@
   /** Fill lists, set the sliders' ends, and listen. */
   function start() {
     if (!$("form")) return;
-    const option = (/** @type {string} */ value, /** @type {string} */ words) =>
-      kv.html("option", { value }, words);
+    const option = (value, words) => kv.html("option", { value }, words);
     const traces = Object.entries(data.traces).map(([name, trace]) =>
       option(`trace:${name}`, trace.label),
     );
@@ -74,8 +69,8 @@
     $("file").addEventListener("change", () => readFile($("file").files[0]));
     $("link").addEventListener("focus", () => $("link").select());
     listenForDrops();
-    $("form").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
-    $("form").addEventListener("reset", (/** @type {Event} */ event) => {
+    $("form").addEventListener("submit", (event) => event.preventDefault());
+    $("form").addEventListener("reset", (event) => {
       event.preventDefault();
       [file, problem] = [null, null];
       $("file").value = "";
@@ -90,14 +85,12 @@
     if (!restore(location.hash)) show();
   }
 
-  /** @param {string} name @param {string} value @returns {Settings} */
   function typedChange(name, value) {
     if (name === "lengths") return { lengths: value, trace: "", file: "" };
     if (name === "bytes_per_token") return { model: "", bytes_per_token: value };
     return { [name]: value };
   }
 
-  /** @param {string} name @param {string} position */
   function sliderText(name, position) {
     const power = Number(position);
     const { least, none } = SLIDERS[name];
@@ -105,14 +98,14 @@
     return power < 0 ? `1/${2 ** -power}` : String(2 ** power);
   }
 
-  /** @param {string} name @param {number} value @returns {number} the nearest position */
+  /** The nearest position of a value. */
   function sliderPosition(name, value) {
     const { least, most, none } = SLIDERS[name];
     if (!(value > 0)) return none ? least - 1 : least;
     return Math.min(Math.max(Math.round(Math.log2(value)), least), most);
   }
 
-  /** @param {string} source "typed", "file" or a trace */
+  /** source: "typed", "file" or a trace. */
   function chooseSource(source) {
     if (source === "typed") change({ trace: "", file: "" });
     else if (source === "file") change({ trace: "", file: file.name });
@@ -137,7 +130,7 @@
   const readNow = () => (settings.file && file && file.name === settings.file ? file : null);
 
   function listenForDrops() {
-    const place = /** @type {HTMLElement} */ (document.getElementById("kvledger-explorer"));
+    const place = document.getElementById("kvledger-explorer");
     place.addEventListener("dragover", (event) => {
       event.preventDefault();
       place.classList.add("kvx-dragging");
@@ -151,10 +144,9 @@
     });
   }
 
-  /** @param {File|undefined} chosen */
   function readFile(chosen) {
     if (!chosen) return;
-    const fail = (/** @type {string} */ message) => {
+    const fail = (message) => {
       problem = message;
       show();
     };
@@ -169,10 +161,7 @@
     reader.addEventListener("error", () => fail(`${chosen.name}: cannot be read`));
     reader.addEventListener("load", () => {
       const result = attempt(() =>
-        kv.readTrace(
-          kv.decode(/** @type {ArrayBuffer} */ (reader.result), chosen.name),
-          chosen.name,
-        ),
+        kv.readTrace(kv.decode(reader.result, chosen.name), chosen.name),
       );
       if ("error" in result) fail(result.error);
       else {
@@ -183,10 +172,7 @@
     reader.readAsArrayBuffer(chosen);
   }
 
-  /**
-   * Take settings from a link; anything else after # is a place on the page.
-   * @param {string} hash
-   */
+  /** Take settings from a link; anything else after # is a place on the page. */
   function restore(hash) {
     if (!hash.includes("=") || hash === linkOf(settings)) return false;
     const link = readLink(hash);
@@ -196,7 +182,6 @@
     return true;
   }
 
-  /** @param {Settings} changed */
   function change(changed) {
     settings = { ...settings, ...changed };
     problem = null;
@@ -229,12 +214,11 @@
     }
   }
 
-  /** @param {string} id @param {string} value typed text is left alone, so that the cursor stays */
+  /** value: typed text is left alone, so that the cursor stays. */
   const set = (id, value) => {
     if ($(id).value !== value) $(id).value = value;
   };
 
-  /** @param {any} answers */
   function showSettings({ lengths, c, bytes_per_token }) {
     const read = readNow();
     const fileOption = $("source").querySelector('[value="file"]');
@@ -244,7 +228,7 @@
     $("source").value = settings.trace ? `trace:${settings.trace}` : read ? "file" : "typed";
     $("own").hidden = !typed;
     const outputs = read
-      ? read.output.some((/** @type {bigint} */ output) => output)
+      ? read.output.some((output) => output)
       : settings.trace || kv.looksLikeTrace(settings.lengths);
     $("of").hidden = !outputs;
     for (const choice of $("of").querySelectorAll("input"))
@@ -286,13 +270,12 @@
       : "These are too many lengths for a link.";
   }
 
-  /** @param {any} read */
   function aboutFile(read) {
-    const failed = read.skipped.rows ? `, ${read.skipped}` : "";
+    const failed = read.failed ? `, ${kv.grouped(read.failed)} failed left out` : "";
     return `${read.name}: ${kv.grouped(read.prompt.length)} requests, read as ${read.format}${failed}. It was read here and went nowhere.`;
   }
 
-  /** The setting that an error is about. @param {string} answer @param {string} message */
+  /** The setting that an error is about. */
   function settingOf(answer, message) {
     const [first] = message.split(" ", 1);
     if (first === "bytes_per_token" || first === "model") return "bytes_per_token";
@@ -304,9 +287,8 @@
     return ["page_size", "prefix", "reserve", "c"].includes(first) ? first : "lengths";
   }
 
-  /** Put each error at the setting that it is about. @param {{[name: string]: any}} answers */
+  /** Put each error at the setting that it is about. */
   function showErrors(answers) {
-    /** @type {{[setting: string]: string}} */
     const messages = {};
     for (const [name, answer] of Object.entries(answers)) {
       if ("error" in answer) messages[settingOf(name, answer.error)] ??= answer.error;
