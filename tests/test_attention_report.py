@@ -500,6 +500,7 @@ def drawn(record: Record | None) -> dict[str, tuple[Figure, pd.DataFrame]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RECORDS)
 def test_any_record_can_be_told_and_drawn(kind: str) -> None:
     record = RECORDS[kind]()

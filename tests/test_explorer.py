@@ -43,6 +43,8 @@ from kvledger.accounting.metadata import (
 from kvledger.accounting.sharing import shared
 from kvledger.chapters import drawing, explorer
 from kvledger.core.errors import LedgerError
+from kvledger.core.lengths import as_lengths
+from kvledger.models.known import load_model
 from kvledger.models.shapes import Model
 from kvledger.traces.trace import load_lengths, load_trace
 from proofbook import style
@@ -67,11 +69,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toc = ["format: jb-book", "root: chapters/explorer", "chapters:"]
     toc += [f"  - file: chapters/{name}" for name in others]
     (root / "_toc.yml").write_text("\n".join(toc), encoding="utf-8")
-    shutil.copyfile(ROOT / "_config.yml", root / "_config.yml")
+    for name in ("_config.yml", "pyproject.toml", "README.md", "CITATION.cff"):
+        shutil.copyfile(ROOT / name, root / name)
     shutil.copyfile(ROOT / "chapters" / "references.bib", root / "chapters" / "references.bib")
     (root / "requirements.txt").write_text("# of the explorer's book\n", encoding="utf-8")
     skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src" / "kvledger", root / "src" / "kvledger", ignore=skip)
+    shutil.copytree(ROOT / "src", root / "src", ignore=skip)
     shutil.copytree(ROOT / "data", root / "data")
     made = subprocess.run(
         [sys.executable, "-m", "proofbook.build", "book"],
@@ -211,7 +214,7 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         model = Model("own", 1, 1, each, latent=True, bytes_per_element=1)
 
     def tested() -> list[dict[str, Any]]:
-        exact, total = exact_cost(c), kv.lengths.as_lengths
+        exact, total = exact_cost(c), as_lengths
         return [
             {
                 "page_size": p,
@@ -224,7 +227,7 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         ]
 
     def summary() -> dict[str, int]:
-        table = kv.lengths.as_lengths(lengths)
+        table = as_lengths(lengths)
         return {
             "requests": table.n_requests,
             "logical_tokens": table.total_tokens,
@@ -249,7 +252,7 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         "best": attempt(lambda: best_page_size(lengths, c, sizes)),
         "near_best": attempt(lambda: near_best(lengths, c, sizes)),
         "envelope": attempt(lambda: envelope(lengths, sizes)),
-        "bytes_per_token": attempt(lambda: kv.models.load_model(model).kv_bytes_per_token),
+        "bytes_per_token": attempt(lambda: load_model(model).kv_bytes_per_token),
         "envelope_bytes": attempt(
             lambda: [
                 math.inf if c_to == math.inf else bytes_from_slots(c_to, model)
@@ -629,7 +632,6 @@ def test_another_form_is_refused_with_one_line(page: Page) -> None:
         )
 
 
-@pytest.mark.slow
 def test_damaged_files_that_both_read_are_read_alike(page: Page, tmp_path: Path) -> None:
     draw = random.Random("damaged")
     files = []
@@ -1102,6 +1104,7 @@ STATES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_state_passes_the_checks_of_a_page(
@@ -1132,6 +1135,7 @@ def test_every_state_passes_the_checks_of_a_page(
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_no_number_is_drawn_that_is_none(opened: Callable[..., Page]) -> None:
     for state in STATES:
         page = opened(state)

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from attention_records import GPU_PEERS, made_record
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvledger as kv
@@ -233,6 +233,8 @@ def test_a_fit_that_is_no_line_says_so() -> None:
 # ---------------------------------------------------------------- where they stand
 
 
+@pytest.mark.slow
+@settings(max_examples=25)
 @given(st.lists(st.text("abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30))
 def test_a_headline_keeps_its_words_and_stays_inside(words: list[str]) -> None:
     text = " ".join(words)

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, sync_playwright
 
-from proofbook.build.__main__ import toc_entries
+from proofbook.contents import toc_entries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WIDTHS = (1400, 390)

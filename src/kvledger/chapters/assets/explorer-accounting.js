@@ -288,9 +288,8 @@
         throw new LedgerError(`reserve is ${quoted(reserve)}; ${A_RESERVE}`);
       }
     } else maximum = whole(reserve, "reserve", 1n, A_RESERVE);
-    if (!lengths.counts) lengths.array();
-    if (maximum !== null && overMaximum === "error") refuseLonger(lengths, maximum);
     const { tokens, requests } = lengths.table();
+    if (maximum !== null && overMaximum === "error") refuseLonger(lengths, maximum);
     const longest = tokens[tokens.length - 1];
     let fitting = tokens.length; // lengths ascend: the first so many of them fit
     while (maximum !== null && fitting && tokens[fitting - 1] > maximum) fitting -= 1;
@@ -405,9 +404,9 @@
 
   /** @param {Lengths} lengths @param {Value} value @param {Value|Fraction} c */
   function cost(lengths, value, c) {
+    const exact = exactCost(c);
     const pageSize = wholePageSize(value);
-    const held = pages(lengths.table(), pageSize);
-    return costOf(held, pageSize, exactCost(c));
+    return costOf(pages(lengths.table(), pageSize), pageSize, exact);
   }
 
   /**
