@@ -88,12 +88,6 @@ def test_growth_slack_equals_walking_through_every_length(
     assert of_counts == growth
 
 
-@given(st.integers(1, 64), st.integers(1, 40))
-def test_growth_over_whole_pages_has_the_uniform_expectation(page_size: int, pages: int) -> None:
-    growth = kv.growth_tail_slack([page_size * pages], page_size)
-    assert growth.mean_slots == kv.expected_tail_slack(page_size)
-
-
 def test_a_request_that_shrinks_is_an_error() -> None:
     """Its missing steps must not be taken from another request's."""
     with pytest.raises(kv.LedgerError, match=r"final_lengths\[0\] is 4; .*already holds 9 tokens"):

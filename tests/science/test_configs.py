@@ -830,29 +830,6 @@ def test_any_value_of_any_field_gives_a_model_or_one_clear_error(
         assert model.request_bytes(1) >= model.cache_bytes(1) >= 1
 
 
-@given(
-    layers=st.integers(1, 200),
-    groups=st.integers(1, 16),
-    per_group=st.integers(1, 16),
-    dim=st.integers(1, 512),
-)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_plain_model_takes_two_vectors_a_head_and_layer(
-    tmp_path: Path, layers: int, groups: int, per_group: int, dim: int
-) -> None:
-    heads = groups * per_group
-    config = LLAMA | {
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": groups,
-        "hidden_size": heads * dim,
-    }
-    expected = 2 * 2 * layers * groups * dim
-    assert read(tmp_path, config).kv_bytes_per_token == expected
-    narrow = config | {"hidden_size": 1, "head_dim": dim}
-    assert read(tmp_path, narrow).kv_bytes_per_token == expected
-
-
 # --- Models of several widths -----------------------------------------------------------------
 
 

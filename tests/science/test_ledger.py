@@ -47,18 +47,6 @@ def ledgers(draw: st.DrawFn, *, pool: bool | None = None) -> kv.Ledger:
     )
 
 
-@given(ledgers())
-def test_both_identities_hold(ledger: kv.Ledger) -> None:
-    assert ledger.allocated_slots == (
-        ledger.distinct_tokens + ledger.tail_slack_slots + ledger.reserved_slots
-    )
-    assert ledger.distinct_tokens == ledger.logical_tokens - ledger.shared_tokens
-    assert ledger.unused_slots == ledger.allocated_slots - ledger.distinct_tokens
-    if ledger.capacity_slots is not None:
-        free, holes = ledger.unallocated_slots or 0, ledger.external_slots or 0
-        assert ledger.capacity_slots == ledger.allocated_slots + free + holes
-
-
 @pytest.mark.parametrize(
     "field", ["logical_tokens", "shared_tokens", "tail_slack_slots", "reserved_slots"]
 )
@@ -89,14 +77,6 @@ def test_addition_adds_every_quantity_that_both_know(one: kv.Ledger, two: kv.Led
         if a is not None and b is not None and (field.name not in POOL or both_pools(one, two)):
             assert getattr(total, field.name) == a + b
     assert total == two + one
-
-
-@given(st.lists(ledgers(), min_size=1, max_size=5))
-def test_sum_gives_what_adding_one_by_one_gives(parts: list[kv.Ledger]) -> None:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    assert sum(parts) == total
 
 
 def test_a_pool_that_names_no_free_slots_adds_to_one_that_does() -> None:

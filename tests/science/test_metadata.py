@@ -113,20 +113,6 @@ def test_lines_that_meet_in_one_point_leave_no_empty_interval() -> None:
     assert kv.envelope([6, 12], [4, 6]) == only_six
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_envelope_over_every_page_size_of_a_trace_like_sample(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    lengths = np.maximum(1, rng.lognormal(6, 1.2, 500)).astype(int).tolist()
-    sizes = list(range(1, 513))
-    intervals = kv.envelope(lengths, sizes)
-    pages = kv.page_counts(lengths, sizes)
-    for each in intervals:
-        for c in (each.c_from, each.c_from + Fraction(1, 1000)):
-            least = min(pages[p] * (p + c) for p in sizes)
-            size = lookup(intervals, c)
-            assert pages[size] * (size + c) == least
-
-
 @given(LENGTHS, SIZES, COST, st.fractions(0, 1, max_denominator=100))
 def test_page_sizes_near_the_best(
     lengths: list[int], sizes: list[int], c: Fraction, tolerance: Fraction

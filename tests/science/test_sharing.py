@@ -121,15 +121,6 @@ def test_lengths_and_a_prefix_give_what_such_tokens_give(
         assert of_counts == expected
 
 
-@given(REQUESTS, PAGE_SIZE, st.randoms())
-def test_totals_do_not_depend_on_the_order_of_arrival(
-    requests: list[list[int]], page_size: int, random: object
-) -> None:
-    shuffled = list(requests)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert kv.shared_pages(shuffled, page_size) == kv.shared_pages(requests, page_size)
-
-
 def test_the_order_matters_to_an_engine_that_computes_a_last_token() -> None:
     short, long = list(range(8)), list(range(9))
     for requests, pages in (([short, long], 3), ([long, short], 4)):
@@ -190,16 +181,6 @@ def test_the_same_words_after_another_beginning_share_nothing(page_size: int) ->
     ours, theirs = [1] * 8, [1] * 7 + [2]
     shared = kv.shared_pages([ours + TEXT, theirs + TEXT], page_size).shared_tokens
     assert shared == 7 // page_size * page_size
-
-
-@given(st.integers(0, len(TEXT) - 1), st.integers(1, 8), st.booleans())
-def test_an_edit_keeps_only_complete_pages_before_it(
-    position: int, page_size: int, insert: bool
-) -> None:
-    edited = list(TEXT)
-    edited[position : position + (not insert)] = [7]
-    ledger = kv.shared_pages([TEXT, edited], page_size)
-    assert ledger.shared_tokens == position // page_size * page_size
 
 
 @pytest.mark.parametrize(

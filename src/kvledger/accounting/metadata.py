@@ -183,13 +183,11 @@ def closed_form_page_size(mean_tokens: Fraction | float, c: CostLike) -> float:
     >>> round(closed_form_page_size(499, c=1), 2)
     31.58
     """
-    squared = exact_cost(c) * (2 * _mean(mean_tokens) - 1)
     try:
-        return math.sqrt(squared)
+        return math.sqrt(exact_cost(c) * (2 * _mean(mean_tokens) - 1))
     except OverflowError:
-        raise LedgerError(
-            f"c is {shown(c)}; its closed form is beyond what a float holds"
-        ) from None
+        beyond = "its closed form is beyond what a float holds"
+        raise LedgerError(f"c is {shown(c)}; {beyond}") from None
 
 
 def closed_form_gap(
@@ -266,13 +264,7 @@ def c_for_page_size(
 
 
 def closed_form_c(mean_tokens: Fraction | float, page_size: int) -> Fraction:
-    """Return p^2 / (2 L - 1): the c at which the closed form gives page size p.
-
-    Examples
-    --------
-    >>> round(float(closed_form_c(499, 16)), 3)
-    0.257
-    """
+    """Return p^2 / (2 L - 1): the c at which the closed form gives page size p."""
     return whole_page_size(page_size) ** 2 / (2 * _mean(mean_tokens) - 1)
 
 
@@ -316,24 +308,9 @@ def bytes_from_slots(slots: CostLike, model: str | Model) -> Fraction:
 
 
 def exact_cost(c: CostLike, name: str = "c", accepted: str = _COST) -> Fraction:
-    """Return a cost as an exact fraction; a float means the decimal it prints as.
+    """Return a finite cost of at least 0 as an exact fraction, a float as the decimal it prints as.
 
-    Parameters
-    ----------
-    c : int, float, Decimal or Fraction
-        A finite number of at least 0.
-    name, accepted : str
-        What an error calls it, and what it says is accepted.
-
-    Raises
-    ------
-    LedgerError
-        For a number below 0, NaN, an infinity, or anything that is no number.
-
-    Examples
-    --------
-    >>> exact_cost(0.1)
-    Fraction(1, 10)
+    ``name`` is what an error calls it, and ``accepted`` what it says is accepted.
     """
     if isinstance(c, np.generic):
         c = c.item()

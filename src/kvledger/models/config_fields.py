@@ -20,19 +20,16 @@ MOST_LAYERS = 1 << 16
 
 def config_file(path: Path) -> Path:
     """Return the file that a path means: itself, or the ``config.json`` of a folder."""
+    wrong = "no such file or folder"
     try:
-        folder, exists = path.is_dir(), path.exists()
-        file = path / FILE_NAME if folder else path
-        regular = file.is_file()
+        file = path / FILE_NAME if path.is_dir() else path
+        if file.is_file():
+            return file
+        if path.exists():
+            wrong = "not a regular file" if file is path else f"a folder without a {FILE_NAME}"
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error.strerror}); {ACCEPTED}") from None
-    if folder and not regular:
-        raise LedgerError(f"{path}: a folder without a {FILE_NAME}; {ACCEPTED}")
-    if not exists:
-        raise LedgerError(f"{path}: no such file or folder; {ACCEPTED}")
-    if not regular:
-        raise LedgerError(f"{path}: not a regular file; {ACCEPTED}")
-    return file
+        wrong = f"cannot be read ({error.strerror})"
+    raise LedgerError(f"{path}: {wrong}; {ACCEPTED}")
 
 
 def read_object(path: Path) -> dict[str, Any]:

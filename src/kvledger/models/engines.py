@@ -162,13 +162,7 @@ def load_page_size_rules() -> dict[str, PageSizeRule]:
 
 
 def page_size_rule(id: str) -> PageSizeRule:
-    """Return a rule by its id.
-
-    Raises
-    ------
-    LedgerError
-        For an unknown id; the message lists the kernels.
-    """
+    """Return a rule by its id; an unknown one is an error that lists the kernels."""
     rules = load_page_size_rules()
     if id not in rules:
         kernels = (name for name, rule in rules.items() if rule.kind == "kernel")
@@ -177,13 +171,7 @@ def page_size_rule(id: str) -> PageSizeRule:
 
 
 def kernels_for(latent: bool) -> tuple[PageSizeRule, ...]:
-    """Return the kernels that read K and V heads, or those that read latent vectors.
-
-    Examples
-    --------
-    >>> "vllm.flashmla" in {rule.id for rule in kernels_for(latent=False)}
-    False
-    """
+    """Return the kernels that read K and V heads, or those that read latent vectors."""
     heads = ("any", "latent" if latent else "kv")
     rules = load_page_size_rules().values()
     return tuple(rule for rule in rules if rule.kind == "kernel" and rule.heads in heads)
@@ -249,21 +237,18 @@ def structures_of(
         return tuple(load_structures()[id] for id in PRESETS[metadata])
     if isinstance(metadata, Mapping):
         accepted = "whole bytes a page, at least 0"
-        return tuple(
-            Structure(
-                id=name,
-                who="given",
-                structure=name,
-                n_bytes=whole(value, f"metadata[{name!r}]", minimum=0, accepted=accepted),
-                per="entry",
-                place="device",
-            )
+        checked = {
+            name: whole(value, f"metadata[{name!r}]", minimum=0, accepted=accepted)
             for name, value in metadata.items()
+        }
+        return tuple(
+            Structure(name, "given", name, n_bytes, "entry", "device")
+            for name, n_bytes in checked.items()
         )
     structures = tuple(metadata)
-    for each in structures:
-        if not isinstance(each, Structure):
-            raise LedgerError(f"metadata holds {each!r}; a Structure is accepted")
+    others = [each for each in structures if not isinstance(each, Structure)]
+    if others:
+        raise LedgerError(f"metadata holds {others[0]!r}; a Structure is accepted")
     return structures
 
 

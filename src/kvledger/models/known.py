@@ -331,25 +331,19 @@ def _text_fields(file: Path, outer: dict[str, Any]) -> Fields:
 def _model_type(file: Path, values: Mapping[str, Any], prefix: str) -> str:
     """Return an architecture that is known; any other is an error that says what to do."""
     kind = values.get("model_type")
-    if kind is None:
-        raise LedgerError(
-            f"{file}: {prefix}model_type is missing; it names the architecture, and none is "
-            f"guessed: {_BY_HAND}"
-        )
-    if isinstance(kind, str) and (kind in FAMILIES or (kind in WRAPPERS)):
+    if isinstance(kind, str) and (kind in FAMILIES or kind in WRAPPERS):
         return kind
-    if isinstance(kind, str) and kind in REFUSED:
+    if kind is None:
+        wrong = "is missing; it names the architecture, and none is guessed:"
+    elif isinstance(kind, str) and kind in REFUSED:
         field, why = REFUSED[kind]
-        raise LedgerError(
-            f"{file}: {prefix}model_type is {shown(kind)}, which is not read ({field}): {why}; "
-            f"{_BY_HAND}"
-        )
-    close = get_close_matches(str(kind)[:100], known_model_types(), n=3)
-    near = f", among them {', '.join(close)}" if close else ""
-    raise LedgerError(
-        f"{file}: {prefix}model_type is {shown(kind)}, not one of the {len(known_model_types())} "
-        f"known architectures{near}; {_BY_HAND}"
-    )
+        wrong = f"is {shown(kind)}, which is not read ({field}): {why};"
+    else:
+        known = known_model_types()
+        close = get_close_matches(str(kind)[:100], known, n=3)
+        near = f", among them {', '.join(close)}" if close else ""
+        wrong = f"is {shown(kind)}, not one of the {len(known)} known architectures{near};"
+    raise LedgerError(f"{file}: {prefix}model_type {wrong} {_BY_HAND}")
 
 
 def _kv_bytes(

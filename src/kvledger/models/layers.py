@@ -33,18 +33,7 @@ Tokens = TypeVar("Tokens", int, IntArray)
 
 
 def dtype_bytes(dtype: object) -> int:
-    """Return the bytes of one element of a data type.
-
-    Raises
-    ------
-    LedgerError
-        For an unknown data type; the message lists the known ones.
-
-    Examples
-    --------
-    >>> dtype_bytes("bfloat16")
-    2
-    """
+    """Return the bytes of one element of a data type; an unknown one is an error."""
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise LedgerError(f"dtype is {shown(dtype)}; known are: {', '.join(DTYPE_BYTES)}")
     return DTYPE_BYTES[dtype]
@@ -126,8 +115,7 @@ class LayerGroup:
             if not self.states or not all(isinstance(part, StateTensor) for part in self.states):
                 raise LedgerError("state layers: states is empty; at least one StateTensor")
             for part in self.states:
-                sizes = zip(part._fields[1:4], part[1:4], strict=True)
-                for field, value in sizes:
+                for field, value in list(part._asdict().items())[1:4]:
                     whole(value, f"state layers: {field} of {part.name}", minimum=1)
             return
         for field in ("kv_heads", "head_dim", "bytes_per_element"):

@@ -85,18 +85,30 @@ class Model:
         groups: Iterable[LayerGroup] = (),
         tensor_parallel: int = 1,
     ) -> None:
-        groups = tuple(groups)
+        groups = list(groups)
         sizes = (full_layers, kv_heads, head_dim, window_layers, window, latent, bytes_per_element)
-        if not groups:
-            groups = _groups(name, *sizes)
-        elif sizes != (0, None, None, 0, None, False, 2):
+        if groups and sizes != (0, None, None, 0, None, False, 2):
             raise LedgerError(f"{name}: groups and sizes; a model is made from one or the other")
+        if not groups:
+            full = whole(full_layers, f"{name}: full_layers", minimum=0)
+            windowed = whole(window_layers, f"{name}: window_layers", minimum=0)
+            one = LayerGroup(
+                kind="latent" if latent else "full",
+                layers=1,
+                kv_heads=whole(kv_heads, f"{name}: kv_heads", minimum=1),
+                head_dim=whole(head_dim, f"{name}: head_dim", minimum=1),
+                bytes_per_element=whole(bytes_per_element, f"{name}: bytes_per_element", minimum=1),
+            )
+            groups = [replace(one, layers=full)] if full else []
+            if windowed:
+                accepted = "window layers need a window of at least one token"
+                kept = whole(window, f"{name}: window", minimum=1, accepted=accepted)
+                groups.append(replace(one, kind="window", layers=windowed, window=kept))
         if not all(isinstance(group, LayerGroup) for group in groups):
             raise LedgerError(f"{name}: groups are not all LayerGroup; a LayerGroup is accepted")
         ranks = whole(tensor_parallel, f"{name}: tensor_parallel", minimum=1)
-        for field, value in zip(
-            self.__slots__, (name, groups, max_position, source, ranks), strict=True
-        ):
+        values = (name, tuple(groups), max_position, source, ranks)
+        for field, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, field, value)
         if not self.layers:
             raise LedgerError(f"{name}: no layers that keep K and V; at least one is needed")
@@ -202,7 +214,7 @@ class Model:
         >>> load_model("Gemma-2-9B").cache_bytes(4096) / 2**30
         1.3125
         """
-        tokens = whole(tokens, "tokens", minimum=0, accepted="a whole number, at least 0")
+        tokens = whole(tokens, "tokens", minimum=0)
         return sum(group.tokens_kept(tokens) * group.kv_bytes_per_token for group in self.kv_groups)
 
     def request_bytes(self, tokens: int) -> int:
@@ -225,7 +237,7 @@ class Model:
         >>> half.window_waste(8192)
         Fraction(1, 4)
         """
-        tokens = whole(tokens, "tokens", minimum=1, accepted="a whole number, at least 1")
+        tokens = whole(tokens, "tokens", minimum=1)
         return 1 - Fraction(self.cache_bytes(tokens), tokens * self.kv_bytes_per_token)
 
     def with_dtype(self, dtype: str) -> Model:
@@ -271,31 +283,3 @@ class Model:
         except LedgerError as error:
             raise LedgerError(f"{self.name}: {error}") from None
         return replace(self, groups=groups, tensor_parallel=ranks)
-
-
-def _groups(
-    name: str,
-    full_layers: int,
-    kv_heads: int | None,
-    head_dim: int | None,
-    window_layers: int,
-    window: int | None,
-    latent: bool,
-    bytes_per_element: int,
-) -> tuple[LayerGroup, ...]:
-    """Make the groups of a model of full and window layers of one width."""
-    full = whole(full_layers, f"{name}: full_layers", minimum=0)
-    windowed = whole(window_layers, f"{name}: window_layers", minimum=0)
-    one = LayerGroup(
-        kind="latent" if latent else "full",
-        layers=1,
-        kv_heads=whole(kv_heads, f"{name}: kv_heads", minimum=1),
-        head_dim=whole(head_dim, f"{name}: head_dim", minimum=1),
-        bytes_per_element=whole(bytes_per_element, f"{name}: bytes_per_element", minimum=1),
-    )
-    groups = [replace(one, layers=full)] if full else []
-    if windowed:
-        accepted = "window layers need a window of at least one token"
-        kept = whole(window, f"{name}: window", minimum=1, accepted=accepted)
-        groups.append(replace(one, kind="window", layers=windowed, window=kept))
-    return tuple(groups)
