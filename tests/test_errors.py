@@ -464,7 +464,9 @@ def test_a_bad_shape_is_named_with_its_model_and_field(
 def test_a_bad_number_of_tokens_is_named() -> None:
     model = kv.load_models()["Gemma-2-9B"]
     for tokens, shown in ((-1, "-1"), (1.5, "1.5"), ("8", "'8'"), (None, "missing")):
-        with pytest.raises(kv.LedgerError, match=f"tokens is {shown}; a whole number of at least 0"):
+        with pytest.raises(
+            kv.LedgerError, match=f"tokens is {shown}; a whole number of at least 0"
+        ):
             model.cache_bytes(tokens)  # type: ignore[arg-type]
     with pytest.raises(kv.LedgerError, match="tokens is 0; a whole number of at least 1"):
         model.window_waste(0)

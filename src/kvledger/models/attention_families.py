@@ -7,7 +7,7 @@ Architectures whose code is not in transformers have no defaults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -191,16 +191,20 @@ def typed(
     pattern: Pattern,
     known: Mapping[str, str] = _SLIDING_TYPES,
     state: State | None = None,
+    *,
+    sharing: bool = False,
 ) -> Callable[[Fields], Layers]:
     """Read a model with a type for each layer: ``layer_types`` if there, else the class's pattern.
 
     ``known`` says which types a file may name and what they mean (none, if the pattern alone
-    counts); ``state`` is what a layer keeps that is not one of attention.
+    counts); ``state`` is what a layer keeps that is not one of attention. With ``sharing``, the
+    last layers may read what earlier ones keep.
     """
 
     def read(fields: Fields) -> Layers:
         heads, types = _heads_and_types(fields, pattern, known)
-        return Layers(heads.query, typed_layers(fields, heads, types, state))
+        each = typed_layers(fields, heads, types, state)
+        return Layers(heads.query, _not_shared(fields, each) if sharing else each)
 
     return read
 
@@ -216,12 +220,11 @@ def _heads_and_types(
 
 
 def typed_layers(
-    fields: Fields, heads: Heads, types: Iterable[str], state: State | None = None
+    fields: Fields, heads: Heads, types: list[str], state: State | None = None
 ) -> list[LayerGroup]:
-    """Return the layers that a list of types means, less those that keep nothing of their own."""
-    types = list(types)
+    """Return the layers that a list of types means."""
     made = {kind: _layer(fields, heads, kind, state) for kind in dict.fromkeys(types)}
-    return _not_shared(fields, [made[kind] for kind in types])
+    return [made[kind] for kind in types]
 
 
 def _layer(fields: Fields, heads: Heads, kind: str, state: State | None = None) -> LayerGroup:
@@ -238,7 +241,7 @@ def _layer(fields: Fields, heads: Heads, kind: str, state: State | None = None) 
 def _not_shared(fields: Fields, each: list[LayerGroup]) -> list[LayerGroup]:
     """Drop the last layers, if they read K and V that earlier layers keep (Gemma 3n and 4)."""
     shared = fields.optional_whole("num_kv_shared_layers", minimum=0) or 0
-    if each and shared >= len(each):
+    if shared >= len(each):
         fields.refuse("num_kv_shared_layers", f"is {shared}; fewer than the {len(each)} layers")
     return each[: len(each) - shared]
 
@@ -383,7 +386,8 @@ _experts_of_qwen = uniform(check=no_windows_of_experts)
 _windowed = typed(_all_windowed)
 _qwen_windows = typed(_qwen)
 _pattern_named = typed(every_nth("sliding_window_pattern", "_sliding_window_pattern"))
-_every_2nd, _every_4th, _every_5th = (typed(every_nth(n=n)) for n in (2, 4, 5))
+_every_2nd, _every_4th = typed(every_nth(n=2)), typed(every_nth(n=4))
+_gemma3n = typed(every_nth(n=5), sharing=True)
 _chunked = typed(_llama4, {FULL: FULL, CHUNKED: CHUNKED})
 _falcon_flags = {"multi_query": True, "new_decoder_architecture": False}
 _every = {"sliding_window": 4096, "sliding_window_pattern": 4}
@@ -459,7 +463,7 @@ ATTENTION_FAMILIES: dict[str, Family] = {
     "exaone4": family(typed(_exaone4), 32, 32, 32, 4096, **_every),
     "gemma2": family(_every_2nd, 26, 8, 4, 2304, 256, sliding_window=4096),
     "gemma3_text": family(_pattern_named, 26, 8, 4, 2304, 256, **_gemma3_sizes),
-    "gemma3n_text": family(_every_5th, 35, 8, 2, 2048, 256, sliding_window=512, **_gemma3n_sizes),
+    "gemma3n_text": family(_gemma3n, 35, 8, 2, 2048, 256, sliding_window=512, **_gemma3n_sizes),
     "gemma4_text": family(_gemma4, 30, 8, 4, 2304, 256, sliding_window=512, **_gemma4_sizes),
     "gpt_oss": family(_every_2nd, 36, 64, 8, 2880, 64, sliding_window=128),
     "llama4_text": family(_chunked, 48, 40, 8, 5120, 128, **_llama4_sizes),
