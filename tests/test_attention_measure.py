@@ -808,7 +808,7 @@ def test_little_memory_makes_small_working_sets_and_says_so(
 
 @pytest.mark.usefixtures("tiny")
 def test_no_memory_is_said_before_any_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "free_bytes", lambda device: 2**20)
+    monkeypatch.setattr(measurement, "free_bytes", lambda device: 2**20)
     monkeypatch.setattr(measurement, "Pool", None)
     with pytest.raises(LedgerError, match=r"working set of small-1.b2.c256 needs .* are free"):
         take_record(SETTINGS)

@@ -14,7 +14,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,12 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_command(arguments: argparse.Namespace) -> list[str]:
     """Measure, write the record, and return lines that say what was found.
 
-    Raises
-    ------
-    InputError
-        For bad arguments before anything is measured; for what
-        :func:`~kvledger.measure.measurement.take_record` refuses; or if the run is interrupted.
-        There is no record then.
+    Bad arguments, what cannot be measured or written, and an interruption are an InputError: there
+    is no record then.
     """
     started = time.monotonic()
     page_sizes, seed, limit_s = (
@@ -93,10 +89,19 @@ def run_command(arguments: argparse.Namespace) -> list[str]:
         time_limit_s=limit_s,
         peers=None if arguments.peers is None else tuple(arguments.peers.split(",")),
     )
+    # As it would be typed again, without where its record went.
+    words = ["python", "-m", "kvledger.measure", *(["--quick"] if arguments.quick else [])]
+    for name in ("device", "seed", "page_sizes", "peers", "time_limit"):
+        value = getattr(arguments, name)
+        if value not in (None, 0, _ALL_PAGE_SIZES):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+
+    def say(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"{time.monotonic() - started:5.0f} s  {text}", file=sys.stderr, flush=True)
+
     try:
-        record = take_record(
-            settings, command=_command(arguments), started=started, say=_speaker(started)
-        )
+        record = take_record(settings, command=shlex.join(words), started=started, say=say)
         if arguments.out is None:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_record(record, path)
@@ -120,13 +125,14 @@ def summary(record: Record) -> Iterable[str]:
         f"{case.kv_bytes / 2**30:.2f} GiB; microseconds (share of the copy's bandwidth):"
     )
     rows = frame[frame.case == case.id]
-    peers = list(dict.fromkeys(rows.peer))
-    yield "  ".join([f"{'layout':12}{'page size':>9}", *(f"{peer:>18}" for peer in peers)])
-    for (layout, size), part in rows.groupby(["layout", "page_size"], sort=True):
-        numbers = zip(part.peer, part.seconds, part.share, strict=True)
-        cells = {peer: f"{s * 1e6:,.0f} ({share:.2f})" for peer, s, share in numbers}
-        texts = [f"{cells.get(peer, '-'):>18}" for peer in peers]
-        yield "  ".join([f"{layout:12}{size:>9}", *texts])
+    text = [
+        f"{s * 1e6:,.0f} ({part:.2f})" for s, part in zip(rows.seconds, rows.share, strict=True)
+    ]
+    table = rows.assign(text=text).pivot(
+        index=["layout", "page_size"], columns="peer", values="text"
+    )
+    table = table[rows.peer.unique()].fillna("-").rename_axis(columns=None).reset_index()
+    yield from table.to_string(index=False).splitlines()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -152,17 +158,6 @@ def _page_sizes(text: str) -> tuple[int, ...]:
     return check_page_sizes(sizes)
 
 
-def _command(arguments: argparse.Namespace) -> str:
-    """Return the command as it would be typed again, without where its record went."""
-    words = ["python", "-m", "kvledger.measure"]
-    words += ["--quick"] if arguments.quick else []
-    for name in ("device", "seed", "page_sizes", "peers", "time_limit"):
-        value = getattr(arguments, name)
-        if value not in (None, 0, _ALL_PAGE_SIZES):
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
-
-
 def _default_path(arguments: argparse.Namespace) -> Path:
     about = describe(pick_device(arguments.device))
     slug = re.sub("[^a-z0-9]+", "-", about.name.lower()).strip("-")
@@ -171,17 +166,6 @@ def _default_path(arguments: argparse.Namespace) -> Path:
     if os.environ.get(FOLDER_VARIABLE) or (data_folder().parent / "_toc.yml").is_file():
         return records_folder() / name
     return Path(name)  # an installed package keeps no records in itself
-
-
-def _speaker(started: float) -> Callable[[str], None]:
-    """Return what tells a person at a terminal how far the run is."""
-    if not sys.stderr.isatty():
-        return lambda text: None
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:5.0f} s  {text}", file=sys.stderr, flush=True)
-
-    return say
 
 
 if __name__ == "__main__":

@@ -62,9 +62,6 @@ class DecodeInputs(NamedTuple):
         return self._replace(lengths=held)
 
 
-# --------------------------------------------------------------------------- what is accepted
-
-
 def check_decode(inputs: DecodeInputs) -> DecodeShape:
     """Check the tensors of a step, values of the table and the lengths included; return its sizes.
 
@@ -206,9 +203,6 @@ def used_entries(inputs: DecodeInputs) -> torch.Tensor:
     return torch.arange(table.shape[1], device=table.device) < needed[:, None]
 
 
-# --------------------------------------------------------------------------- what is computed
-
-
 def paged_decode_reference(
     inputs: DecodeInputs, dtype: torch.dtype = torch.float64
 ) -> torch.Tensor:
@@ -285,9 +279,6 @@ def pool_bytes(placements: list[Placement]) -> int:
     slots = max(placement.slots for placement in placements)
     tables = sum(4 * p.sizes.max_pages * p.sizes.batch for p in placements)
     return slots * placements[0].sizes.token_bytes + tables
-
-
-# --------------------------------------------------------------------------- how closely
 
 
 def short_lengths(case: CaseShape, *, ragged: bool = True) -> list[int]:

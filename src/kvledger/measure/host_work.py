@@ -111,9 +111,6 @@ def hash_pages_packed(token_ids: Sequence[int], page_size: int) -> list[bytes]:
     return keys
 
 
-# --------------------------------------------------------------------------- timing
-
-
 class _Job(NamedTuple):
     """Work to time: ``prepare`` lays out what a repetition changes, and returns the call."""
 

@@ -108,16 +108,6 @@ def free_bytes(device: torch.device) -> int:
     return min([_meminfo("MemAvailable"), *_left_in_cgroup()])
 
 
-def check_memory(needed: int, device: torch.device, what: str) -> None:
-    """Refuse work that does not fit, before anything is taken: a DoesNotFitError."""
-    free = free_bytes(device)
-    if needed > free:
-        raise DoesNotFitError(
-            f"{what} needs {needed / 2**30:.1f} GiB on {device.type}, and {free / 2**30:.1f} GiB "
-            "are free; accepted: a device with room for the working set"
-        )
-
-
 def cpu_cache_bytes(folder: Path = _CACHES) -> int:
     """Return the size of the largest cache that the first core shows.
 
@@ -214,9 +204,6 @@ def _driver() -> str | None:
         return found[1]
     said = _said(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     return said.split("\n")[0] if said else None
-
-
-# --------------------------------------------------------------------------- how long calls take
 
 
 @dataclass

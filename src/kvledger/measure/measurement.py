@@ -33,7 +33,6 @@ from kvledger.measure.machine import (
     DoesNotFitError,
     Stopwatch,
     Timed,
-    check_memory,
     copy_call,
     describe,
     free_bytes,
@@ -178,9 +177,6 @@ def _peers(names: tuple[str, ...] | None) -> tuple[list[Peer], list[Absence]]:
     return [peer for name, peer in known.items() if name in asked], others
 
 
-# --------------------------------------------------------------------------- a run
-
-
 @dataclass
 class Run:
     """What a run knows while it goes on; peers that are absent on the device are noted at once.
@@ -307,8 +303,13 @@ class Run:
                 f"{self.least_bytes / 2**20:,.0f} MiB, of which the last-level cache holds little"
             )
         n_bytes, start = pool_bytes(placements), time.monotonic()
-        needed = n_bytes + self._check_bytes(placements[0])
-        check_memory(needed, self.device, f"the working set of {case.id}")
+        needed, free = n_bytes + self._check_bytes(placements[0]), free_bytes(self.device)
+        if needed > free:
+            raise DoesNotFitError(
+                f"the working set of {case.id} needs {needed / 2**30:.1f} GiB on "
+                f"{self.device.type}, and {free / 2**30:.1f} GiB are free; accepted: a device with "
+                "room for it"
+            )
         if start + 2 * n_bytes * self._filling_s_per_byte > deadline:
             raise DoesNotFitError(f"{case.id}: {_NO_TIME}; accepted: a longer --time-limit")
         self.say(f"{case.id}: filling {n_bytes / 2**30:.2f} GiB")
@@ -316,8 +317,6 @@ class Run:
         self._stopwatch.wait()
         self._filling_s_per_byte = (time.monotonic() - start) / n_bytes
         return pool
-
-    # ----------------------------------------------------------------------- preparing
 
     def _prepared(
         self,

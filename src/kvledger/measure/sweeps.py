@@ -41,7 +41,7 @@ class Heads(NamedTuple):
     value_dim: int
     latent: bool = False
 
-    def kv_bytes_per_token(self, dtype: str) -> int:
+    def token_bytes(self, dtype: str) -> int:
         """Return the bytes of K and V of one token in one layer."""
         elements = self.head_dim if self.latent else self.head_dim + self.value_dim
         return self.kv_heads * elements * DTYPE_BYTES[dtype]
@@ -92,9 +92,6 @@ class DecodeShape(NamedTuple):
         return self.kv_heads * elements * DTYPE_BYTES[self.dtype]
 
 
-# --------------------------------------------------------------------------- cases
-
-
 def case_of(
     heads: Heads, lengths: Sequence[int], dtype: str, trace: str | None = None
 ) -> CaseShape:
@@ -115,15 +112,10 @@ def case_of(
         context_tokens=context,
         trace=trace,
         tokens=tokens,
-        kv_bytes=tokens * heads.kv_bytes_per_token(dtype),
+        kv_bytes=tokens * heads.token_bytes(dtype),
         dtype=dtype,
         lengths=None if trace is None else tuple(lengths),
     )
-
-
-def trace_case(heads: Heads, batch: int, trace: str, dtype: str, seed: int = 0) -> CaseShape:
-    """Return a batch with the lengths of a trace's running requests; see `running_lengths`."""
-    return case_of(heads, running_lengths(trace, batch, seed), dtype, trace)
 
 
 def running_lengths(trace: str, batch: int, seed: int = 0) -> tuple[int, ...]:
@@ -144,9 +136,6 @@ def running_lengths(trace: str, batch: int, seed: int = 0) -> tuple[int, ...]:
     drawn = rng.choice(len(rows), size=batch, replace=False, p=outputs / outputs.sum())
     held = prompts[drawn] + rng.integers(1, outputs[drawn] + 1)
     return tuple(held.tolist())
-
-
-# --------------------------------------------------------------------------- placements
 
 
 @dataclass(frozen=True)
@@ -174,20 +163,23 @@ class Placement:
     @cached_property
     def sizes(self) -> DecodeShape:
         """The sizes of the step; its pages fill the pool."""
-        case = self.case
+        case, counts = self.case, self.counts
+        names = (
+            "dtype",
+            "batch",
+            "q_heads",
+            "kv_heads",
+            "head_dim",
+            "value_dim",
+            "tokens",
+            "latent",
+        )
         return DecodeShape(
-            dtype=case.dtype,
-            batch=case.batch,
-            q_heads=case.q_heads,
-            kv_heads=case.kv_heads,
-            head_dim=case.head_dim,
-            value_dim=case.value_dim,
+            **{name: getattr(case, name) for name in names},
             page_size=self.page_size,
-            pages=int(self.counts.sum()),
-            max_pages=int(self.counts.max()),
+            pages=int(counts.sum()),
+            max_pages=int(counts.max()),
             longest=max(case.held_tokens),
-            tokens=case.tokens,
-            latent=case.latent,
         )
 
     @property
@@ -221,9 +213,6 @@ def contiguous(case: CaseShape) -> Placement:
     return Placement(case, "contiguous", -(-max(case.held_tokens) // CONTEXT_STEP) * CONTEXT_STEP)
 
 
-# --------------------------------------------------------------------------- sweeps
-
-
 @dataclass(frozen=True)
 class Sweep:
     """A case, the page sizes to try in order of importance, and their layouts.
@@ -251,6 +240,9 @@ def gpu_sweeps(page_sizes: tuple[int, ...], *, quick: bool, seed: int) -> list[S
     def fixed(heads: Heads, batch: int, context_tokens: int) -> CaseShape:
         return case_of(heads, (context_tokens,) * batch, dtype)
 
+    def traced(trace: str, batch: int) -> CaseShape:
+        return case_of(LLAMA_3_1_8B, running_lengths(trace, batch, seed), dtype, trace)
+
     main = Sweep(fixed(LLAMA_3_1_8B, 64, 8192), sizes, ("random", "in_order"), weight=8)
     if quick:
         return [replace(main, page_sizes=few)]
@@ -262,9 +254,9 @@ def gpu_sweeps(page_sizes: tuple[int, ...], *, quick: bool, seed: int) -> list[S
         main,
         Sweep(fixed(LLAMA_2_7B, 64, 8192), sizes, weight=3),
         Sweep(fixed(DEEPSEEK_V2_LITE, 64, 8192), sizes, weight=3),
-        Sweep(trace_case(LLAMA_3_1_8B, 128, "azure_conv_2023", dtype, seed), sizes, weight=2),
+        Sweep(traced("azure_conv_2023", 128), sizes, weight=2),
         *(Sweep(fixed(LLAMA_3_1_8B, *each), few) for each in batches),
-        Sweep(trace_case(LLAMA_3_1_8B, 32, "mooncake_conversation", dtype, seed), few),
+        Sweep(traced("mooncake_conversation", 32), few),
     ]
 
 
@@ -279,15 +271,13 @@ def cpu_sweeps(
     sizes, few, dtype = _by_importance(page_sizes), _few(page_sizes), "float32"
 
     def at_least(heads: Heads, batch: int, context_tokens: int) -> CaseShape:
-        per_request = context_tokens * heads.kv_bytes_per_token(dtype)
+        per_request = context_tokens * heads.token_bytes(dtype)
         return case_of(heads, (context_tokens,) * max(batch, -(-least_bytes // per_request)), dtype)
 
     def of_trace(trace: str, batch: int) -> CaseShape:
-        while True:
-            case = trace_case(LLAMA_3_1_8B, batch, trace, dtype, seed)
-            if case.kv_bytes >= least_bytes:
-                return case
-            batch *= 2
+        lengths = running_lengths(trace, batch, seed)
+        case = case_of(LLAMA_3_1_8B, lengths, dtype, trace)
+        return case if case.kv_bytes >= least_bytes else of_trace(trace, 2 * batch)
 
     main = Sweep(at_least(LLAMA_3_1_8B, 4, 8192), sizes, ("random", "in_order"), weight=12)
     if quick:
