@@ -1,21 +1,18 @@
 """Stand-ins for GPU libraries: what each computes from its arguments, as its documentation says.
 
 Each takes the arguments of the version that the peer's docstring names, by the same names and in
-the same places, and answers in plain torch.
+the same places, and answers in plain torch. They have no types, as the libraries have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 
-def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, group: int
-) -> torch.Tensor:
+def attend(q, k, v, scale, group):
     """One request: q [q_heads, head_dim], k and v [tokens, kv_heads, dim]."""
     keys, values = (x.double().repeat_interleave(group, dim=1) for x in (k, v))
     weights = torch.einsum("hd,thd->ht", q.double() * scale, keys).softmax(-1)
@@ -31,12 +28,8 @@ class DecodeWrapper:
     made: ClassVar[list[DecodeWrapper]] = []
 
     def __init__(
-        self,
-        float_workspace_buffer: torch.Tensor,
-        kv_layout: str = "NHD",
-        use_cuda_graph: bool = False,
-        use_tensor_cores: bool = False,
-    ) -> None:
+        self, float_workspace_buffer, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False
+    ):
         assert kv_layout == "NHD"
         assert not float_workspace_buffer.any()
         self.use_tensor_cores = use_tensor_cores
@@ -44,28 +37,16 @@ class DecodeWrapper:
         self.made.append(self)
 
     def plan(
-        self,
-        indptr: torch.Tensor,
-        indices: torch.Tensor,
-        last_page_len: torch.Tensor,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        page_size: int,
-        *,
-        q_data_type: torch.dtype,
-        kv_data_type: torch.dtype,
-        sm_scale: float,
-    ) -> None:
+        self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size,
+        *, q_data_type, kv_data_type, sm_scale,
+    ):  # fmt: skip
         assert indptr.dtype == indices.dtype == last_page_len.dtype == torch.int32
         self.plans += 1
         self._rows = (indptr.tolist(), indices.long(), last_page_len.tolist())
         self._sizes = (num_qo_heads, num_kv_heads, head_dim, page_size)
         self._types, self._scale = (q_data_type, kv_data_type), sm_scale
 
-    def run(
-        self, q: torch.Tensor, paged_kv_cache: tuple[torch.Tensor, ...], *, out: torch.Tensor
-    ) -> torch.Tensor:
+    def run(self, q, paged_kv_cache, *, out):
         k, v = paged_kv_cache
         q_heads, kv_heads, head_dim, page_size = self._sizes
         assert q.is_contiguous()
@@ -84,28 +65,17 @@ class DecodeWrapper:
 class LatentWrapper:
     """flashinfer.mla.BatchMLAPagedAttentionWrapper with CSR metadata and packed inputs."""
 
-    def __init__(self, float_workspace_buffer: torch.Tensor) -> None:
+    def __init__(self, float_workspace_buffer):
         assert not float_workspace_buffer.any()
 
     def plan(
-        self,
-        *,
-        metadata: dict[str, torch.Tensor],
-        num_heads: int,
-        head_dim_ckv: int,
-        head_dim_kpe: int,
-        page_size: int,
-        causal: bool,
-        sm_scale: float,
-        q_data_type: torch.dtype,
-        kv_data_type: torch.dtype,
-    ) -> None:
+        self, *, metadata, num_heads, head_dim_ckv, head_dim_kpe, page_size, causal, sm_scale,
+        q_data_type, kv_data_type,
+    ):  # fmt: skip
         self._rows, self._latent = metadata, (num_heads, head_dim_ckv, head_dim_kpe, page_size)
         self._types, self._scale, self._causal = (q_data_type, kv_data_type), sm_scale, causal
 
-    def run(
-        self, *, query: torch.Tensor, kv_cache: torch.Tensor, out: torch.Tensor
-    ) -> torch.Tensor:
+    def run(self, *, query, kv_cache, out):
         heads, ckv, kpe, page_size = self._latent
         assert query.shape[1:] == (heads, ckv + kpe)
         assert kv_cache.shape[1:] == (page_size, ckv + kpe)
@@ -123,18 +93,8 @@ class Metadata:
     """flashinfer.mla.MLAPlanMetadata."""
 
     @staticmethod
-    def csr(
-        qo_indptr: torch.Tensor,
-        kv_indptr: torch.Tensor,
-        kv_indices: torch.Tensor,
-        kv_len_arr: torch.Tensor,
-    ) -> dict[str, torch.Tensor]:
-        rows = {
-            "qo_indptr": qo_indptr,
-            "kv_indptr": kv_indptr,
-            "kv_indices": kv_indices,
-            "kv_len_arr": kv_len_arr,
-        }
+    def csr(qo_indptr, kv_indptr, kv_indices, kv_len_arr):
+        rows = dict(locals())
         assert all(row.dtype == torch.int32 for row in rows.values())
         return rows
 
@@ -149,22 +109,9 @@ flashinfer = SimpleNamespace(
 
 
 def varlen_attn(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    cu_seq_q: torch.Tensor,
-    cu_seq_k: torch.Tensor | None,
-    max_q: int,
-    max_k: int,
-    *,
-    return_aux: object = None,
-    scale: float | None = None,
-    window_size: tuple[int, int] = (-1, -1),
-    enable_gqa: bool = False,
-    seqused_k: torch.Tensor | None = None,
-    block_table: torch.Tensor | None = None,
-    num_splits: int | None = None,
-) -> torch.Tensor:
+    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None,
+    window_size=(-1, -1), enable_gqa=False, seqused_k=None, block_table=None, num_splits=None,
+):  # fmt: skip
     """torch.nn.attention.varlen.varlen_attn, with a block table and one query a request."""
     assert seqused_k is not None
     assert block_table is not None
@@ -186,21 +133,20 @@ def varlen_attn(
 # --------------------------------------------------------------------------- cuDNN
 
 
-class Described:
+class Described(SimpleNamespace):
     """A tensor of a cuDNN graph: what is said of it."""
 
-    def __init__(self, **said: Any) -> None:
-        self.__dict__.update(said)
+    __hash__ = object.__hash__
 
-    def set_output(self, is_output: bool) -> Described:
+    def set_output(self, is_output):
         assert is_output
         return self
 
-    def set_dim(self, dim: list[int]) -> Described:
+    def set_dim(self, dim):
         self.dim = dim
         return self
 
-    def set_stride(self, stride: list[int]) -> Described:
+    def set_stride(self, stride):
         self.stride = stride
         return self
 
@@ -208,51 +154,49 @@ class Described:
 class Graph:
     """cudnn.pygraph: reads every bound tensor by the sizes and strides that it was told."""
 
-    def __init__(self, **types: Any) -> None:
+    def __init__(self, **types):
         self.types, self.built = types, False
 
-    def tensor(self, *, name: str, dim: Any, stride: Any, data_type: str) -> Described:
+    def tensor(self, *, name, dim, stride, data_type):
         return Described(name=name, dim=dim, stride=stride, data_type=data_type)
 
-    def sdpa(self, **arguments: Any) -> tuple[Described, None]:
+    def sdpa(self, **arguments):
         assert arguments["use_padding_mask"]
         assert not arguments["generate_stats"]
         self.arguments, self.output = arguments, Described()
         return self.output, None
 
-    def build(self, modes: list[str]) -> None:
+    def build(self, modes):
         assert modes
         self.built = True
 
-    def get_workspace_size(self) -> int:
+    def get_workspace_size(self):
         return 0
 
-    def execute(
-        self, bindings: dict[Described, torch.Tensor], workspace: torch.Tensor, *, handle: object
-    ) -> None:
+    def execute(self, bindings, workspace, *, handle):
         assert self.built
         assert handle == self.types["handle"]
 
-        def view(described: Described) -> torch.Tensor:
+        def view(name):
+            described = self.output if name == "output" else self.arguments[name]
             tensor = bindings[described]
             assert tensor.dim() == len(described.dim) == len(described.stride) == 4
             return torch.as_strided(tensor, described.dim, described.stride)
 
-        told = self.arguments
-        q, k, v, out = (view(told["q"]), view(told["k"]), view(told["v"]), view(self.output))
-        table_k = view(told["paged_attention_k_table"])[:, 0, :, 0].long()
-        table_v = view(told["paged_attention_v_table"])[:, 0, :, 0].long()
-        assert view(told["seq_len_q"]).flatten().tolist() == [1] * len(q)
-        assert table_k.shape[1] * k.shape[2] == told["paged_attention_max_seq_len_kv"]
-        for request, tokens in enumerate(view(told["seq_len_kv"]).flatten().tolist()):
+        q, k, v, out = map(view, ("q", "k", "v", "output"))
+        table_k, table_v = (view(f"paged_attention_{x}_table")[:, 0, :, 0].long() for x in "kv")
+        assert view("seq_len_q").flatten().tolist() == [1] * len(q)
+        longest = self.arguments["paged_attention_max_seq_len_kv"]
+        assert table_k.shape[1] * k.shape[2] == longest
+        group, scale = q.shape[1] // k.shape[1], self.arguments["attn_scale"]
+        for request, tokens in enumerate(view("seq_len_kv").flatten().tolist()):
             # [pages, heads, page_size, dim] -> [tokens, heads, dim]
             keys = k[table_k[request]].transpose(1, 2).flatten(0, 1)[:tokens]
             values = v[table_v[request]].transpose(1, 2).flatten(0, 1)[:tokens]
-            group = q.shape[1] // k.shape[1]
-            out[request, :, 0] = attend(q[request, :, 0], keys, values, told["attn_scale"], group)
+            out[request, :, 0] = attend(q[request, :, 0], keys, values, scale, group)
 
 
-def cudnn(version: int = 92801) -> SimpleNamespace:
+def cudnn(version=92801):
     """The frontend beside a cuDNN of some version."""
     types = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float", INT32="int32")
     modes = SimpleNamespace(A="A", FALLBACK="fallback")
@@ -261,10 +205,10 @@ def cudnn(version: int = 92801) -> SimpleNamespace:
     )
 
 
-def failing(error: Exception) -> Callable[..., Any]:
+def failing(error):
     """A function that raises."""
 
-    def fail(*args: object, **kwargs: object) -> Any:
+    def fail(*args, **kwargs):
         raise error
 
     return fail

@@ -6,11 +6,12 @@ The interpreter is chosen in conftest.py, before Triton is imported.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import triton
+from decode_steps import made_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,42 +33,9 @@ MOST_ERROR = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 PAGE_SIZES = (*range(1, 34), 64)
 
 
-def make_step(
-    lengths: list[int],
-    page_size: int,
-    *,
-    q_heads: int = 4,
-    kv_heads: int = 2,
-    head_dim: int = 32,
-    value_dim: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    cache: torch.dtype | None = None,
-    latent: bool = False,
-    foreign: int = 2,
-    spare_entries: int = 1,
-    seed: int = 0,
-) -> DecodeInputs:
-    """Place each request's pages at random in a pool; all that no token holds is NaN."""
-    generator = torch.Generator().manual_seed(seed)
-    needed = [-(-length // page_size) for length in lengths]
-    pool = torch.randperm(sum(needed) + foreign, generator=generator).tolist()
-    entries = max(needed) + spare_entries
-    table = torch.full((len(lengths), entries), -(2**31), dtype=torch.int32)
-    width = head_dim if value_dim is None else value_dim
-    k = torch.full((len(pool), page_size, kv_heads, head_dim), math.nan)
-    v = torch.full((len(pool), page_size, kv_heads, width), math.nan)
-    for request, (length, pages) in enumerate(zip(lengths, needed, strict=True)):
-        for entry in range(pages):
-            page = pool.pop()
-            table[request, entry] = page
-            held = min(page_size, length - entry * page_size)
-            k[page, :held] = torch.randn(held, kv_heads, head_dim, generator=generator)
-            v[page, :held] = torch.randn(held, kv_heads, width, generator=generator)
-    k, v = k.to(cache or dtype), v.to(cache or dtype)
-    if latent:
-        v = k[..., :width]
-    q = torch.randn(len(lengths), q_heads, head_dim, generator=generator).to(dtype)
-    return DecodeInputs(q, k, v, table, torch.tensor(lengths, dtype=torch.int32))
+def make_step(lengths: list[int], page_size: int, **sizes: Any) -> DecodeInputs:
+    """A step whose pages hold NaN wherever no token is."""
+    return made_step(lengths, page_size, **{"heads": (4, 2), "junk": math.nan} | sizes)
 
 
 def check(step: DecodeInputs, tiles: Tiles | None = None) -> None:
@@ -112,7 +80,7 @@ def test_a_cache_of_eight_bits(dtype: torch.dtype, cache: torch.dtype) -> None:
     ("q_heads", "kv_heads"), [(1, 1), (4, 4), (6, 2), (32, 8), (16, 1), (17, 1), (20, 1), (130, 1)]
 )
 def test_heads_in_groups(q_heads: int, kv_heads: int) -> None:
-    check(make_step([33, 5], 4, q_heads=q_heads, kv_heads=kv_heads, head_dim=16))
+    check(make_step([33, 5], 4, heads=(q_heads, kv_heads), dims=(16, 16)))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +88,7 @@ def test_heads_in_groups(q_heads: int, kv_heads: int) -> None:
     [(1, 1), (8, 8), (16, 16), (80, 80), (96, 96), (120, 120), (128, 128), (192, 128), (256, 256)],
 )
 def test_head_sizes(head_dim: int, value_dim: int) -> None:
-    check(make_step([19, 40], 8, head_dim=head_dim, value_dim=value_dim))
+    check(make_step([19, 40], 8, dims=(head_dim, value_dim)))
 
 
 @pytest.mark.parametrize(("head_dim", "value_dim"), [(576, 512), (64, 64), (72, 48)])
@@ -128,15 +96,8 @@ def test_head_sizes(head_dim: int, value_dim: int) -> None:
 def test_a_latent_head_whose_values_are_its_keys(
     head_dim: int, value_dim: int, page_size: int
 ) -> None:
-    step = make_step(
-        [37, 70],
-        page_size,
-        q_heads=16,
-        kv_heads=1,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        latent=True,
-    )
+    dims = (head_dim, value_dim)
+    step = make_step([37, 70], page_size, heads=(16, 1), dims=dims, latent=True)
     constants = attend_constants(DecodePlan(step).shape, 16, 1)
     # Only a power of two can be the main part of the key, and then K is read once for both.
     assert constants["LATENT"] == (value_dim in (64, 512))
@@ -215,10 +176,8 @@ def steps(draw: st.DrawFn) -> tuple[DecodeInputs, Tiles]:
     step = make_step(
         lengths,
         draw(st.integers(1, 70)),
-        q_heads=kv_heads * draw(st.integers(1, 5)),
-        kv_heads=kv_heads,
-        head_dim=draw(st.integers(1, 40)),
-        value_dim=draw(st.integers(1, 40)),
+        heads=(kv_heads * draw(st.integers(1, 5)), kv_heads),
+        dims=(draw(st.integers(1, 40)), draw(st.integers(1, 40))),
         dtype=dtype,
         foreign=draw(st.integers(0, 3)),
         spare_entries=draw(st.integers(0, 3)),
@@ -227,7 +186,8 @@ def steps(draw: st.DrawFn) -> tuple[DecodeInputs, Tiles]:
     return step, Tiles(tokens, 4, 3, tokens * draw(st.integers(1, 6)))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=60)
 @given(steps())
 def test_random_cases(case: tuple[DecodeInputs, Tiles]) -> None:
     step, tiles = case
@@ -247,13 +207,7 @@ def test_random_cases(case: tuple[DecodeInputs, Tiles]) -> None:
     dtype=st.sampled_from(["float16", "bfloat16", "float32"]),
 )
 def test_what_is_compiled_covers_the_shape(
-    batch: int,
-    longest: int,
-    kv_heads: int,
-    group: int,
-    head_dim: int,
-    page_size: int,
-    dtype: str,
+    batch: int, longest: int, kv_heads: int, group: int, head_dim: int, page_size: int, dtype: str
 ) -> None:
     sizes = (kv_heads * group, kv_heads, head_dim, head_dim, page_size, 1, 1)
     shape = DecodeShape(dtype, batch, *sizes, longest, batch * longest, False)
@@ -329,7 +283,7 @@ def test_what_the_kernel_cannot_do_is_an_error_before_any_launch(
 ) -> None:
     monkeypatch.setattr(triton_decode, "attend", None)  # a launch would fail in another way
     step = make_step([4], 8)
-    wide = make_step([4], 8, head_dim=MOST_HEAD_DIM + 1, value_dim=8)
+    wide = make_step([4], 8, dims=(MOST_HEAD_DIM + 1, 8))
     assert refusal(wide) == f"head_dim is {MOST_HEAD_DIM + 1}; accepted by the Triton kernel: " + (
         f"at most {MOST_HEAD_DIM}"
     )
