@@ -1,16 +1,20 @@
 """The compiled loop of a replay: requests arrive, are admitted, grow, are preempted, and leave.
 
 One step: every running request, in the order of admission, gets the slots of its next tokens; if
-memory is missing, the latest admitted has to leave. If nobody had to, requests are admitted first
-come first served. Then the step is recorded. Then every request that has computed all its tokens
+memory is missing, the latest admitted is preempted. If none was, requests are admitted first come
+first served. Then the step is recorded. Then every request that has computed all its tokens
 samples one; those with all their outputs are freed.
 
 Nothing here is stored per token: state is linear in the requests and in what runs at one time.
+All that is compiled stands in this file: numba's cache of compiled code looks at no other. It is
+compiled without reference counts (``_nrt``), so nothing in it makes an array: counting references
+at each use of an array out of a tuple takes longer than the replay.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
@@ -26,7 +30,7 @@ COUNTED, CACHED, FIRST_FIT, BEST_FIT, BUDDY = range(5)
 # What a request is.
 WAITING, RUNNING, FINISHED, REFUSED = range(4)
 
-# Columns of a recorded step.
+# Columns of a recorded step. From "admitted" on, they count what happened since the last record.
 COLUMNS = (
     "running",
     "waiting",
@@ -83,7 +87,6 @@ COLUMNS = (
     C_FREES,
     C_EVICTIONS,
 ) = range(len(COLUMNS))
-_FIRST_FLOW = C_ADMITTED  # from here on, columns count what happened since the last record
 
 # Counters of a pool.
 (
@@ -100,8 +103,9 @@ _FIRST_FLOW = C_ADMITTED  # from here on, columns count what happened since the 
     N_QUEUED,
     N_OLDEST,
     N_STAMP,
-) = range(13)
-COUNTERS = 13
+    N_PENDING,
+) = range(14)
+COUNTERS = 14
 LAST_STAMP = 2**31 - 2
 
 NO_KEY, PRIVATE_KEY = -2, -1
@@ -112,6 +116,53 @@ WHOLE = 2**62  # tokens of a chunk that is never too small
 # holders, its key, the next page with the same key, and the number under which it was freed last.
 REFS, KEY, NEXT_SAME, FREED_AS = range(4)
 PAGE_COLUMNS = 4
+
+# Columns of a request: what it is, its first admitted step, its last step, how often it was
+# preempted, tokens found on first admission, steps it waited; and, while it does not run, outputs
+# sampled, the most tokens it ever stored, tokens on the host, and since when it waits.
+(
+    Q_STATE,
+    Q_ADMITTED,
+    Q_FINISHED,
+    Q_PREEMPTIONS,
+    Q_HIT,
+    Q_WAITED,
+    Q_SAMPLED,
+    Q_REACHED,
+    Q_SWAPPED,
+    Q_SINCE,
+) = range(10)
+REQUEST_COLUMNS = 10
+S_WAITING, S_LATENCY = range(2)  # its times
+
+# Columns of a running request's row: the request, slots held, tokens to compute before the next is
+# sampled, and, where memory is contiguous, where its run starts.
+R_REQUEST, R_ROOM, R_TODO, R_PLACE = range(4)
+ROW_COLUMNS = 4
+
+# Counts of a replay as it stands: requests that run, those of them with something to compute, that
+# were preempted, that wait and are new; the next new one and the next to arrive; logical tokens,
+# and what running requests hold at their ends; rows to spare, free pages of the host, tokens
+# computed for prompts in this step, and requests that have ended; the step, all steps recorded, and
+# lines of details written by one call.
+(
+    T_RUNNING,
+    T_COMPUTING,
+    T_BACK,
+    T_NEW,
+    T_NEXT,
+    T_ARRIVED,
+    T_LOGICAL,
+    T_FINAL,
+    T_ROWS,
+    T_HOST_FREE,
+    T_PREFILLED,
+    T_ENDED,
+    T_STEP,
+    T_RECORDS,
+    T_DETAILS,
+) = range(15)
+TALLIES = 15
 
 
 class Pool(NamedTuple):
@@ -125,6 +176,7 @@ class Pool(NamedTuple):
     queue: Shorts  # free pages that can: page and number, the oldest first, in a ring
     first_of_key: Shorts
     table: Shorts  # pages of each running row
+    pending: Ints  # request, row, page: filled in this step and not to be found before its end
     hole_start: Ints  # contiguous: holes in order of address; buddy: free blocks
     hole_size: Ints
 
@@ -141,19 +193,6 @@ class Load(NamedTuple):
     ids: Ints  # dense page ids
     covered: Ints  # tokens of each request that its ids speak for
     id_size: int
-    # Room for what a step touches of each running request: slots held and not yet used, and outputs
-    # still to sample. 32 bits where these are enough: a step then takes half the time.
-    spare: Ints | Shorts
-    left: Ints | Shorts
-
-
-class Pending(NamedTuple):
-    """Pages that filled in this step and are not to be found before its end."""
-
-    counter: Ints
-    request: Ints
-    row: Ints
-    page: Ints
 
 
 class Rules(NamedTuple):
@@ -162,7 +201,6 @@ class Rules(NamedTuple):
     max_running: int
     watermark: int
     chunk: int
-    host_pages: int
     swap: bool
     lookup_slack: int  # tokens at the end that are never looked up
     same_step: bool
@@ -173,27 +211,61 @@ class Rules(NamedTuple):
     stride: int
     whole_must_fit: bool  # a prompt in chunks is admitted only where all of it would fit
     lone_whole: bool  # a request that is alone enters whole
-    detail: bool  # record what each running request holds
-    expected: int  # records to make room for at first
 
 
-@numba.njit(cache=True, inline="always")
-def _page_key(
-    covered: Ints, id_start: Ints, ids: Ints, id_size: int, request: int, page: int, unit: int
-) -> int:
+class Work(NamedTuple):
+    """Where the replay stands. Lines are of the columns above."""
+
+    tally: Ints
+    clock: Floats  # the time, alone
+    flow: Ints  # what happened since the last record, in the columns of a step
+    request: Ints
+    request_s: Floats
+    back: Ints  # requests that were preempted, the next to return on top
+    row: Ints  # what rarely changes of a running request
+    spare_row: Ints
+    # By the order of admission: its row, slots held and not yet used, and outputs still to sample.
+    # A step touches the last two of each and, but for pages that fill and requests that end,
+    # nothing else. In 32 bits, where these are enough, it takes half the time.
+    row_of: Ints
+    spare: Ints | Shorts
+    left: Ints | Shorts
+
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_njit: Any = numba.njit
+
+
+def _compiled(function: _Function) -> _Function:
+    made: _Function = _njit(cache=True, nogil=True, _nrt=False)(function)
+    return made
+
+
+def _inlined(function: _Function) -> _Function:
+    made: _Function = _njit(cache=True, inline="always", _nrt=False)(function)
+    return made
+
+
+# --------------------------------------------------------------------------- pages
+
+
+@_inlined
+def _page_key(load: Load, request: int, page: int, unit: int) -> int:
     """Return the key of a complete page; ids chain, so a page of several ids has the last's."""
-    if (page + 1) * unit > covered[request]:
+    id_size = load.id_size
+    if (page + 1) * unit > load.covered[request]:
         return PRIVATE_KEY
     if unit <= id_size:
         ratio = id_size // unit
-        return int(ids[id_start[request] + page // ratio] * ratio + page % ratio)
+        return int(load.ids[load.id_start[request] + page // ratio] * ratio + page % ratio)
     each = unit // id_size
-    return int(ids[id_start[request] + (page + 1) * each - 1])
+    return int(load.ids[load.id_start[request] + (page + 1) * each - 1])
 
 
-@numba.njit(cache=True)
-def _tidy(count: Ints, pages: Shorts, queue: Shorts) -> None:
+@_compiled
+def _tidy(pool: Pool) -> None:
     """Drop what is no longer free from the full queue; at least half of it goes."""
+    count, pages, queue = pool.counter, pool.page, pool.queue
     size = queue.shape[0]
     kept = 0
     for k in range(count[N_QUEUED]):
@@ -206,9 +278,10 @@ def _tidy(count: Ints, pages: Shorts, queue: Shorts) -> None:
     count[N_QUEUED] = kept
 
 
-@numba.njit(cache=True, inline="always")
-def _forget(pages: Shorts, first_of_key: Shorts, page: int) -> None:
+@_inlined
+def _forget(pool: Pool, page: int) -> None:
     """Take a page out of the prefix cache."""
+    pages, first_of_key = pool.page, pool.first_of_key
     key = pages[page, KEY]
     pages[page, KEY] = NO_KEY
     if key < 0:
@@ -222,9 +295,10 @@ def _forget(pages: Shorts, first_of_key: Shorts, page: int) -> None:
     pages[other, NEXT_SAME] = pages[page, NEXT_SAME]
 
 
-@numba.njit(cache=True, inline="always")
-def _publish(pages: Shorts, first_of_key: Shorts, page: int, key: int) -> None:
+@_inlined
+def _publish(pool: Pool, page: int, key: int) -> None:
     """Let a complete page be found by its key, after those that already carry it."""
+    pages, first_of_key = pool.page, pool.first_of_key
     pages[page, KEY] = key
     if key < 0:
         return
@@ -238,33 +312,24 @@ def _publish(pages: Shorts, first_of_key: Shorts, page: int, key: int) -> None:
     pages[other, NEXT_SAME] = page
 
 
-@numba.njit(cache=True, inline="always")
-def _take(
-    kind: int,
-    count: Ints,
-    pages: Shorts,
-    unkeyed: Ints,
-    queue: Shorts,
-    first_of_key: Shorts,
-    table: Shorts,
-    row: int,
-    have: int,
-    more: int,
-) -> None:
+@_inlined
+def _take(pool: Pool, row: int, have: int, more: int) -> None:
     """Give a row ``more`` free pages after the ``have`` it holds."""
+    count, pages, table = pool.counter, pool.page, pool.table
     count[N_FREE] -= more
     count[N_HELD] += more
     count[N_ALLOCATIONS] += more
-    if kind == COUNTED:
+    if pool.kind == COUNTED:
         return
     fresh = min(more, count[N_UNKEYED])
     count[N_UNKEYED] -= fresh
     for k in range(fresh):
-        page = unkeyed[count[N_UNKEYED] + fresh - 1 - k]
+        page = pool.unkeyed[count[N_UNKEYED] + fresh - 1 - k]
         pages[page, REFS] = 1
         table[row, have + k] = page
     if fresh == more:
         return
+    queue = pool.queue
     count[N_CACHED] -= more - fresh
     count[N_EVICTIONS] += more - fresh
     size, at = queue.shape[0], count[N_OLDEST]
@@ -278,16 +343,17 @@ def _take(
             if pages[candidate, FREED_AS] == number:
                 page = candidate
         pages[page, FREED_AS] = 0
-        _forget(pages, first_of_key, page)
+        _forget(pool, page)
         pages[page, REFS] = 1
         table[row, k] = page
     count[N_OLDEST] = at
     count[N_QUEUED] -= passed
 
 
-@numba.njit(cache=True, inline="always")
-def _drop(count: Ints, pages: Shorts, unkeyed: Ints, queue: Shorts, page: int) -> None:
+@_inlined
+def _drop(pool: Pool, page: int) -> None:
     """Let one holder of a page go."""
+    count, pages, queue = pool.counter, pool.page, pool.queue
     pages[page, REFS] -= 1
     if pages[page, REFS] > 0:
         count[N_EXTRA] -= 1
@@ -296,14 +362,14 @@ def _drop(count: Ints, pages: Shorts, unkeyed: Ints, queue: Shorts, page: int) -
     count[N_HELD] -= 1
     count[N_FREES] += 1
     if pages[page, KEY] == NO_KEY:
-        unkeyed[count[N_UNKEYED]] = page
+        pool.unkeyed[count[N_UNKEYED]] = page
         count[N_UNKEYED] += 1
         return
     count[N_CACHED] += 1
     size = queue.shape[0]
     if count[N_QUEUED] == size:
-        _tidy(count, pages, queue)
-    # Numbers come round again, long after the last page that had one has left the queue.
+        _tidy(pool)
+    # Stamps wrap at LAST_STAMP, long after the last page that had one has left the queue.
     count[N_STAMP] = count[N_STAMP] % LAST_STAMP + 1
     at = count[N_OLDEST] + count[N_QUEUED]
     at = at - size if at >= size else at
@@ -312,58 +378,39 @@ def _drop(count: Ints, pages: Shorts, unkeyed: Ints, queue: Shorts, page: int) -
     count[N_QUEUED] += 1
 
 
-@numba.njit(cache=True, inline="always")
-def _release_pages(
-    kind: int,
-    count: Ints,
-    pages: Shorts,
-    unkeyed: Ints,
-    queue: Shorts,
-    table: Shorts,
-    row: int,
-    held: int,
-) -> None:
-    if kind == COUNTED:
+@_inlined
+def _release_pages(pool: Pool, row: int, held: int) -> None:
+    count = pool.counter
+    if pool.kind == COUNTED:
         count[N_FREE] += held
         count[N_HELD] -= held
         count[N_FREES] += held
         return
     for k in range(held - 1, -1, -1):  # tail first, so that it is evicted first
-        _drop(count, pages, unkeyed, queue, table[row, k])
+        _drop(pool, pool.table[row, k])
 
 
-@numba.njit(cache=True)
-def _find(
-    pages: Shorts,
-    first_of_key: Shorts,
-    table: Shorts,
-    unit: int,
-    covered: Ints,
-    id_start: Ints,
-    ids: Ints,
-    id_size: int,
-    request: int,
-    row: int,
-    tokens: int,
-) -> tuple[int, int]:
+@_compiled
+def _find(pool: Pool, load: Load, request: int, row: int, tokens: int) -> tuple[int, int]:
     """Write the cached leading pages into a row; return how many, and how many are unused."""
     hits, unused = 0, 0
-    while (hits + 1) * unit <= tokens:
-        key = _page_key(covered, id_start, ids, id_size, request, hits, unit)
+    while (hits + 1) * pool.unit <= tokens:
+        key = _page_key(load, request, hits, pool.unit)
         if key < 0:
             break
-        page = first_of_key[key]
+        page = pool.first_of_key[key]
         if page < 0:
             break
-        table[row, hits] = page
-        unused += pages[page, REFS] == 0
+        pool.table[row, hits] = page
+        unused += pool.page[page, REFS] == 0
         hits += 1
     return hits, unused
 
 
-@numba.njit(cache=True, inline="always")
-def _hold(count: Ints, pages: Shorts, page: int) -> None:
+@_inlined
+def _hold(pool: Pool, page: int) -> None:
     """Add a holder to a page that can be found; a free one is free no longer."""
+    count, pages = pool.counter, pool.page
     if pages[page, REFS] == 0:
         pages[page, FREED_AS] = 0
         count[N_FREE] -= 1
@@ -375,15 +422,39 @@ def _hold(count: Ints, pages: Shorts, page: int) -> None:
     pages[page, REFS] += 1
 
 
-@numba.njit(cache=True)
-def _touch(count: Ints, pages: Shorts, table: Shorts, row: int, hits: int) -> None:
-    """Hold the pages that were found."""
-    for k in range(hits):
-        page = table[row, k]
-        _hold(count, pages, page)
+@_inlined
+def _fill(pool: Pool, load: Load, same_step: bool, request: int, row: int, page: int) -> None:
+    """Let a complete page be found, now or at the end of the step."""
+    if same_step:
+        key = _page_key(load, request, page, pool.unit)
+        _publish(pool, pool.table[row, page], key)
+        return
+    k = pool.counter[N_PENDING]
+    pool.pending[k, 0], pool.pending[k, 1], pool.pending[k, 2] = request, row, page
+    pool.counter[N_PENDING] = k + 1
 
 
-@numba.njit(cache=True)
+@_compiled
+def _settle(pool: Pool, load: Load, merge: bool) -> None:
+    """Let the pages filled in this step be found; merge copies of pages that are known."""
+    for k in range(pool.counter[N_PENDING]):
+        row, page = pool.pending[k, 1], pool.pending[k, 2]
+        at = pool.table[row, page]
+        key = _page_key(load, pool.pending[k, 0], page, pool.unit)
+        known = pool.first_of_key[key] if key >= 0 else -1
+        if not merge or known < 0 or known == at:
+            _publish(pool, at, key)
+            continue
+        pool.table[row, page] = known
+        _hold(pool, known)
+        _drop(pool, at)
+    pool.counter[N_PENDING] = 0
+
+
+# --------------------------------------------------------------------------- runs of slots
+
+
+@_compiled
 def _order_of(slots: int) -> int:
     order = 0
     while (1 << order) < slots:
@@ -391,7 +462,7 @@ def _order_of(slots: int) -> int:
     return order
 
 
-@numba.njit(cache=True)
+@_compiled
 def _reserve(pool: Pool, slots: int) -> int:
     """Take one run of slots; return its start, or -1 if no hole is large enough."""
     count, start, size = pool.counter, pool.hole_start, pool.hole_size
@@ -430,7 +501,7 @@ def _reserve(pool: Pool, slots: int) -> int:
     return int(at)
 
 
-@numba.njit(cache=True)
+@_compiled
 def _remove_hole(pool: Pool, hole: int) -> None:
     """Remove a hole; those of first and best fit stay in order of address."""
     count = pool.counter
@@ -443,7 +514,7 @@ def _remove_hole(pool: Pool, hole: int) -> None:
     count[N_HOLES] = last
 
 
-@numba.njit(cache=True)
+@_compiled
 def _unreserve(pool: Pool, at: int, slots: int) -> None:
     """Return one run of slots, merged with free neighbours."""
     count, start, size = pool.counter, pool.hole_start, pool.hole_size
@@ -486,476 +557,366 @@ def _unreserve(pool: Pool, at: int, slots: int) -> None:
         count[N_HOLES] += 1
 
 
-@numba.njit(cache=True)
-def _grown(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    wider = np.zeros((2 * array.shape[0], array.shape[1]), array.dtype)
-    wider[: array.shape[0]] = array
-    return wider
+# --------------------------------------------------------------------------- one step
 
 
-@numba.njit(cache=True, inline="always")
-def _fill(
-    pages: Shorts,
-    first_of_key: Shorts,
-    table: Shorts,
-    unit: int,
-    covered: Ints,
-    id_start: Ints,
-    ids: Ints,
-    id_size: int,
-    pending: Pending,
-    same_step: bool,
-    request: int,
-    row: int,
-    page: int,
-) -> None:
-    """Let a complete page be found, now or at the end of the step."""
-    if same_step:
-        _publish(
-            pages,
-            first_of_key,
-            table[row, page],
-            _page_key(covered, id_start, ids, id_size, request, page, unit),
-        )
-        return
-    k = pending.counter[0]
-    pending.request[k], pending.row[k], pending.page[k] = request, row, page
-    pending.counter[0] = k + 1
+@_inlined
+def _arrive(load: Load, work: Work, step: int, now: float) -> float:
+    """Let requests come that are due, and refuse those that never fit; return the time."""
+    tally, arrival = work.tally, load.arrival
+    timed = arrival.size > 0
+    if timed and tally[T_RUNNING] + tally[T_BACK] + tally[T_NEW] == 0:
+        now = max(now, arrival[tally[T_ARRIVED]])
+    while tally[T_ARRIVED] < load.prompt.size and (not timed or arrival[tally[T_ARRIVED]] <= now):
+        i = tally[T_ARRIVED]
+        work.request[i, Q_SINCE] = step
+        if load.never[i]:  # refused as it comes, never waited for
+            work.request[i, Q_STATE] = REFUSED
+            tally[T_ENDED] += 1
+        else:
+            tally[T_NEW] += 1
+        tally[T_ARRIVED] += 1
+    return now
 
 
-@numba.njit(cache=True)
-def _settle(
-    count: Ints,
-    pages: Shorts,
-    unkeyed: Ints,
-    queue: Shorts,
-    first_of_key: Shorts,
-    table: Shorts,
-    unit: int,
-    covered: Ints,
-    id_start: Ints,
-    ids: Ints,
-    id_size: int,
-    pending: Pending,
-    merge: bool,
-) -> None:
-    """Let the pages filled in this step be found; merge copies of pages that are known."""
-    for k in range(pending.counter[0]):
-        row, page = pending.row[k], pending.page[k]
-        at = table[row, page]
-        key = _page_key(covered, id_start, ids, id_size, pending.request[k], page, unit)
-        known = first_of_key[key] if key >= 0 else -1
-        if not merge or known < 0 or known == at:
-            _publish(pages, first_of_key, at, key)
-            continue
-        table[row, page] = known
-        _hold(count, pages, known)
-        _drop(count, pages, unkeyed, queue, at)
-    pending.counter[0] = 0
+@_inlined
+def _preempt(pool: Pool, load: Load, swap: bool, work: Work, j: int, step: int) -> None:
+    """Take all pages from the latest admitted, number ``j``; what it sampled it keeps."""
+    tally, flow, request = work.tally, work.flow, work.request
+    row = work.row_of[j]
+    i, room, todo = work.row[row, R_REQUEST], work.row[row, R_ROOM], work.row[row, R_TODO]
+    stored = room - work.spare[j]
+    flow[C_PREEMPTED] += 1
+    request[i, Q_PREEMPTIONS] += 1
+    request[i, Q_STATE] = WAITING
+    _release_pages(pool, row, room // pool.unit)
+    if swap and todo == 0 and tally[T_HOST_FREE] >= room // pool.unit:
+        tally[T_HOST_FREE] -= room // pool.unit
+        request[i, Q_SWAPPED] = stored
+        flow[C_SWAPPED_OUT] += stored
+    tally[T_COMPUTING] -= todo > 0
+    tally[T_LOGICAL] -= stored
+    request[i, Q_SAMPLED] = max(load.output[i], 1) - work.left[j]
+    request[i, Q_REACHED] = max(request[i, Q_REACHED], stored)
+    request[i, Q_SINCE] = step
+    work.spare_row[tally[T_ROWS]] = row
+    tally[T_ROWS] += 1
+    work.back[tally[T_BACK]] = i
+    tally[T_BACK] += 1
 
 
-@numba.njit(cache=True, nogil=True)
-def run(
-    pool: Pool, load: Load, rules: Rules, pending: Pending, progress: Ints
-) -> tuple[Ints, Floats, Ints, Ints, Floats, Ints]:
-    """Replay a trace; return recorded steps, their times, what came after, and request columns.
+@_inlined
+def _grow(pool: Pool, load: Load, rules: Rules, work: Work, step: int, chunk: int) -> bool:
+    """Give every running request the slots of its next tokens; say whether any was preempted.
 
-    Last come the running requests of every recorded step, if asked for: record, request, slots
-    held and slots used.
-
-    Request columns: state, first admitted step, finished step, preemptions, hit tokens, waiting
-    steps; and, as times, waiting and finishing.
+    Where nobody has a prompt to compute, all take one at once, and only those that then have less
+    than none are looked at one by one.
     """
-    n = load.prompt.size
-    kind, unit, count = pool.kind, pool.unit, pool.counter
-    # Arrays of their own: reaching through the tuple at each use would cost more than the use.
-    lines, unkeyed, queue = pool.page, pool.unkeyed, pool.queue
-    first_of_key, table = pool.first_of_key, pool.table
-    covered, id_start, ids, id_size = load.covered, load.id_start, load.ids, load.id_size
-    prompt, output = load.prompt, load.output
-    contiguous = kind >= FIRST_FIT
-    cached = kind == CACHED
-    timed = load.arrival.size > 0
-
-    about = np.zeros((n, 6), np.int64)
-    about[:, 1:3] = -1
-    about_s = np.full((n, 2), -1.0)
-    sampled = np.zeros(n, np.int64)  # of requests that are not running
-    reached = np.zeros(n, np.int64)  # slots a request had when it had to leave
-    swapped = np.zeros(n, np.int64)  # slots a swapped request has on the host
-    waits_from = np.zeros(n, np.int64)
-
-    # Running requests in the order of admission, each with a row of its own for what rarely
-    # changes. A step touches `spare` and `left` of each and, but for pages that fill and requests
-    # that end, nothing else.
-    most = rules.max_running
-    row_of = np.zeros(most, np.int64)
-    spare, left = load.spare, load.left
-    who = np.zeros(most, np.int64)  # by row, as are the next three
-    room = np.zeros(most, np.int64)  # slots held
-    todo = np.zeros(most, np.int64)  # tokens to compute before the next is sampled
-    place = np.zeros(most, np.int64)  # contiguous: where the run starts
-    spare_rows = np.arange(most - 1, -1, -1)
-    spares = most
-
-    back = np.zeros(n, np.int64)  # requests that had to leave, the next to return on top
-    backs = 0
-
-    record = np.zeros((rules.expected, len(COLUMNS)), np.int64)
-    record_s = np.zeros(rules.expected)
-    records = 0
-    detail = np.zeros((1024, 4), np.int64)
-    details = 0
-    flow = np.zeros(len(COLUMNS), np.int64)
-
-    running = 0
-    computing = 0  # running requests with something still to compute
-    next_new = 0
-    arrived = 0
-    waiting_new = 0
-    logical = 0
-    final_held = 0  # contiguous: what running requests hold at their ends
-    now = 0.0
-    step = 0
-    host_free = rules.host_pages
-    finished = 0
-    refused = 0
-
-    while finished + refused < n:
-        if timed and running == 0 and backs == 0 and waiting_new == 0:
-            now = max(now, load.arrival[arrived])
-        while arrived < n and (not timed or load.arrival[arrived] <= now):
-            waits_from[arrived] = step
-            if load.never[arrived]:  # refused as it comes, never waited for
-                about[arrived, 0] = REFUSED
-                refused += 1
-            else:
-                waiting_new += 1
-            arrived += 1
-        if running == 0 and backs == 0 and waiting_new == 0:
-            continue  # all that arrived were refused: no step passes with nothing to do
-        prefilled = 0
-        chunk = rules.chunk
-        if rules.lone_whole and running + backs + waiting_new == 1:
-            chunk = WHOLE
-
-        # 1. Every running request gets the slots of its next tokens.
-        # Where nobody has a prompt to compute, all take one at once, and only those that then have
-        # less than none are looked at one by one.
-        forced = False
-        served = 0
-        alike = computing == 0
-        if alike:
-            for j in range(running):
-                spare[j] -= 1
-        j = 0
-        while j < running:
-            if alike and spare[j] >= 0:
-                if cached and spare[j] == 0:
-                    row = row_of[j]
-                    page = room[row] // unit - 1
-                    _fill(
-                        lines,
-                        first_of_key,
-                        table,
-                        unit,
-                        covered,
-                        id_start,
-                        ids,
-                        id_size,
-                        pending,
-                        rules.same_step,
-                        who[row],
-                        row,
-                        page,
-                    )
-                j += 1
-                continue
-            spare[j] += alike
-            row = row_of[j]
-            more = 1 if todo[row] == 0 else min(todo[row], chunk)
-            pages = (more - spare[j] + unit - 1) // unit if more > spare[j] else 0
-            while count[N_FREE] < pages and running > j:
-                running -= 1
-                spare[running] += alike and running > j
-                gone = row_of[running]
-                i = who[gone]
-                kept = room[gone] // unit
-                stored = room[gone] - spare[running]
-                forced = True
-                flow[C_PREEMPTED] += 1
-                about[i, 3] += 1
-                about[i, 0] = WAITING
-                _release_pages(kind, count, lines, unkeyed, queue, table, gone, kept)
-                if rules.swap and todo[gone] == 0 and host_free >= kept:
-                    host_free -= kept
-                    swapped[i] = stored
-                    flow[C_SWAPPED_OUT] += stored
-                computing -= todo[gone] > 0
-                logical -= stored
-                sampled[i] = max(output[i], 1) - left[running]
-                reached[i] = max(reached[i], stored)
-                spare_rows[spares] = gone
-                spares += 1
-                waits_from[i] = step
-                back[backs] = i
-                backs += 1
-            if running == j:
-                break
-            if pages > 0:
-                _take(
-                    kind,
-                    count,
-                    lines,
-                    unkeyed,
-                    queue,
-                    first_of_key,
-                    table,
-                    row,
-                    room[row] // unit,
-                    pages,
-                )
-            before = room[row] - spare[j]
-            room[row] += pages * unit
-            spare[j] = room[row] - before - more
-            if cached:
-                for page in range(before // unit, (before + more) // unit):
-                    _fill(
-                        lines,
-                        first_of_key,
-                        table,
-                        unit,
-                        covered,
-                        id_start,
-                        ids,
-                        id_size,
-                        pending,
-                        rules.same_step,
-                        who[row],
-                        row,
-                        page,
-                    )
-            if todo[row] > 0:
-                todo[row] -= more
-                computing -= todo[row] == 0
-                prefilled += more
-                again = max(min(before + more, reached[who[row]]) - before, 0)
-                fresh = left[j] == max(output[who[row]], 1)
-                flow[C_RECOMPUTED] += again
-                flow[C_PROMPT if fresh else C_DECODED] += more - again
-                logical += more
-                served -= 1
+    tally, flow, spare = work.tally, work.flow, work.spare
+    rows, row_of, unit, cached = work.row, work.row_of, pool.unit, pool.kind == CACHED
+    before_all = running = tally[T_RUNNING]
+    decoded = 0
+    alike = tally[T_COMPUTING] == 0
+    if alike:
+        for j in range(running):
+            spare[j] -= 1
+    j = 0
+    while j < running:
+        if alike and spare[j] >= 0:
+            if cached and spare[j] == 0:
+                row = row_of[j]
+                page = rows[row, R_ROOM] // unit - 1
+                _fill(pool, load, rules.same_step, rows[row, R_REQUEST], row, page)
             j += 1
-        served += running
-        logical += served
-        flow[C_DECODED] += served
+            continue
+        spare[j] += alike
+        row = row_of[j]
+        more = 1 if rows[row, R_TODO] == 0 else min(rows[row, R_TODO], chunk)
+        pages = (more - spare[j] + unit - 1) // unit if more > spare[j] else 0
+        while pool.counter[N_FREE] < pages and running > j:
+            running -= 1
+            spare[running] += alike and running > j
+            _preempt(pool, load, rules.swap, work, running, step)
+        if running == j:
+            break
+        if pages > 0:
+            _take(pool, row, rows[row, R_ROOM] // unit, pages)
+        before = rows[row, R_ROOM] - spare[j]
+        rows[row, R_ROOM] += pages * unit
+        spare[j] = rows[row, R_ROOM] - before - more
+        i = rows[row, R_REQUEST]
+        if cached:
+            for page in range(before // unit, (before + more) // unit):
+                _fill(pool, load, rules.same_step, i, row, page)
+        if rows[row, R_TODO] > 0:
+            rows[row, R_TODO] -= more
+            tally[T_COMPUTING] -= rows[row, R_TODO] == 0
+            tally[T_PREFILLED] += more
+            again = max(min(before + more, work.request[i, Q_REACHED]) - before, 0)
+            fresh = work.left[j] == max(load.output[i], 1)
+            flow[C_RECOMPUTED] += again
+            flow[C_PROMPT if fresh else C_DECODED] += more - again
+            tally[T_LOGICAL] += more
+            decoded -= 1
+        j += 1
+    decoded += running
+    tally[T_RUNNING] = running
+    tally[T_LOGICAL] += decoded
+    flow[C_DECODED] += decoded
+    return bool(running < before_all)
 
-        # 2. Admission, first come first served, unless somebody had to leave.
-        blocked = forced
-        while not forced and running < most and (backs > 0 or waiting_new > 0):
-            returns = backs > 0
-            while not returns and load.never[next_new]:
-                next_new += 1
-            i = back[backs - 1] if returns else next_new
-            outputs = max(output[i], 1)
-            tokens = prompt[i] + sampled[i]
-            row = spare_rows[spares - 1]
-            hits = 0
-            start = 0
-            if contiguous:
-                start = _reserve(pool, load.reserve[i])
-                if start < 0:
-                    blocked = True
-                    break
-                held = load.reserve[i]
-                computed = min(tokens, chunk)
-            else:
-                unused = 0
-                if cached:
-                    hits, unused = _find(
-                        lines,
-                        first_of_key,
-                        table,
-                        unit,
-                        covered,
-                        id_start,
-                        ids,
-                        id_size,
-                        i,
-                        row,
-                        tokens - rules.lookup_slack,
-                    )
-                computed = tokens - hits * unit
-                room_for = computed
-                if swapped[i] == 0:
-                    computed = min(computed, chunk)
-                    room_for = room_for if rules.whole_must_fit else computed
-                pages = (computed + unit - 1) // unit
-                wanted = (room_for + unit - 1) // unit + unused
-                if running > 0:  # alone, it waits for nobody
-                    wanted += rules.watermark
-                if wanted > count[N_FREE]:
-                    blocked = True
-                    break
-                if hits > 0:
-                    _touch(count, lines, table, row, hits)
-                _take(kind, count, lines, unkeyed, queue, first_of_key, table, row, hits, pages)
-                held = (hits + pages) * unit
-            spares -= 1
-            if returns:
-                backs -= 1
-            else:
-                next_new += 1
-                waiting_new -= 1
-            stored = hits * unit + computed
-            first_time = about[i, 1] < 0
-            if first_time:
-                about[i, 1] = step
-                about_s[i, 0] = now - (load.arrival[i] if timed else 0.0)
-            about[i, 5] += step - waits_from[i]
-            about[i, 0] = RUNNING
-            flow[C_ADMITTED] += 1
-            if swapped[i] > 0:
-                flow[C_SWAPPED_IN] += swapped[i]
-                flow[C_DECODED] += 1
-                host_free += (swapped[i] + unit - 1) // unit
-                swapped[i] = 0
-            else:
-                again = max(min(stored, reached[i]) - hits * unit, 0)
-                flow[C_RECOMPUTED] += again
-                flow[C_DECODED if sampled[i] > 0 else C_PROMPT] += computed - again
-                prefilled += computed
-                if first_time:
-                    flow[C_HIT] += hits * unit
-                    about[i, 4] += hits * unit
-                else:
-                    flow[C_RESUMED_HIT] += hits * unit
-            row_of[running] = row
-            spare[running] = held - stored
-            left[running] = outputs - sampled[i]
-            who[row], room[row], todo[row], place[row] = i, held, tokens - stored, start
-            computing += stored < tokens
-            logical += stored
-            final_held += prompt[i] + outputs - 1
+
+@_inlined
+def _admit(
+    pool: Pool, load: Load, rules: Rules, work: Work, step: int, chunk: int, now: float
+) -> bool:
+    """Admit requests first come first served; say whether one did not fit."""
+    tally, request, unit = work.tally, work.request, pool.unit
+    cached, contiguous = pool.kind == CACHED, pool.kind >= FIRST_FIT
+    while tally[T_RUNNING] < rules.max_running and tally[T_BACK] + tally[T_NEW] > 0:
+        returns = tally[T_BACK] > 0
+        while not returns and load.never[tally[T_NEXT]]:
+            tally[T_NEXT] += 1
+        i = work.back[tally[T_BACK] - 1] if returns else tally[T_NEXT]
+        tokens = load.prompt[i] + request[i, Q_SAMPLED]
+        row = work.spare_row[tally[T_ROWS] - 1]
+        hits = 0
+        start = 0
+        if contiguous:
+            held = load.reserve[i]
+            computed = min(tokens, chunk)
+            start = _reserve(pool, held)
+            if start < 0:
+                return True
+        else:
+            unused = 0
             if cached:
-                for page in range(hits, stored // unit):
-                    _fill(
-                        lines,
-                        first_of_key,
-                        table,
-                        unit,
-                        covered,
-                        id_start,
-                        ids,
-                        id_size,
-                        pending,
-                        rules.same_step,
-                        i,
-                        row,
-                        page,
-                    )
-            running += 1
+                hits, unused = _find(pool, load, i, row, tokens - rules.lookup_slack)
+            computed = tokens - hits * unit
+            room_for = computed
+            if request[i, Q_SWAPPED] == 0:
+                computed = min(computed, chunk)
+                room_for = room_for if rules.whole_must_fit else computed
+            pages = (computed + unit - 1) // unit
+            wanted = (room_for + unit - 1) // unit + unused
+            if tally[T_RUNNING] > 0:  # alone, it waits for nobody
+                wanted += rules.watermark
+            if wanted > pool.counter[N_FREE]:
+                return True
+            for k in range(hits):
+                _hold(pool, pool.table[row, k])
+            _take(pool, row, hits, pages)
+            held = (hits + pages) * unit
+        tally[T_ROWS] -= 1
+        if returns:
+            tally[T_BACK] -= 1
+        else:
+            tally[T_NEXT] += 1
+            tally[T_NEW] -= 1
+        _enter(load, work, i, row, start, held, hits * unit, computed, unit, step, now)
+        if cached:
+            for page in range(hits, (hits * unit + computed) // unit):
+                _fill(pool, load, rules.same_step, i, row, page)
+    return False
 
-        # 3. The step is recorded.
+
+@_inlined
+def _enter(
+    load: Load,
+    work: Work,
+    i: int,
+    row: int,
+    start: int,
+    held: int,
+    found: int,
+    computed: int,
+    unit: int,
+    step: int,
+    now: float,
+) -> None:
+    """Count request ``i`` as running in a row, with the slots it holds and the tokens in them."""
+    tally, flow, request = work.tally, work.flow, work.request
+    stored = found + computed
+    outputs = max(load.output[i], 1)
+    tokens = load.prompt[i] + request[i, Q_SAMPLED]
+    first_time = request[i, Q_ADMITTED] < 0
+    if first_time:
+        request[i, Q_ADMITTED] = step
+        work.request_s[i, S_WAITING] = now - (load.arrival[i] if load.arrival.size else 0.0)
+    request[i, Q_WAITED] += step - request[i, Q_SINCE]
+    request[i, Q_STATE] = RUNNING
+    flow[C_ADMITTED] += 1
+    if request[i, Q_SWAPPED] > 0:
+        flow[C_SWAPPED_IN] += request[i, Q_SWAPPED]
+        flow[C_DECODED] += 1
+        tally[T_HOST_FREE] += (request[i, Q_SWAPPED] + unit - 1) // unit
+        request[i, Q_SWAPPED] = 0
+    else:
+        again = max(min(stored, request[i, Q_REACHED]) - found, 0)
+        flow[C_RECOMPUTED] += again
+        flow[C_DECODED if request[i, Q_SAMPLED] > 0 else C_PROMPT] += computed - again
+        tally[T_PREFILLED] += computed
+        flow[C_HIT if first_time else C_RESUMED_HIT] += found
+        if first_time:
+            request[i, Q_HIT] += found
+    j = tally[T_RUNNING]
+    work.row_of[j] = row
+    work.spare[j] = held - stored
+    work.left[j] = outputs - request[i, Q_SAMPLED]
+    work.row[row, R_REQUEST], work.row[row, R_ROOM] = i, held
+    work.row[row, R_TODO], work.row[row, R_PLACE] = tokens - stored, start
+    tally[T_COMPUTING] += stored < tokens
+    tally[T_LOGICAL] += stored
+    tally[T_FINAL] += load.prompt[i] + outputs - 1
+    tally[T_RUNNING] += 1
+
+
+@_inlined
+def _write(pool: Pool, work: Work, line: Ints, blocked: bool) -> None:
+    """Write a step's columns."""
+    tally, count, unit = work.tally, pool.counter, pool.unit
+    for column in range(line.size):
+        line[column] = work.flow[column]
+        work.flow[column] = 0
+    logical, free = tally[T_LOGICAL], count[N_FREE]
+    line[C_RUNNING] = tally[T_RUNNING]
+    line[C_WAITING] = tally[T_BACK] + tally[T_NEW]
+    line[C_BLOCKED] = blocked
+    line[C_LOGICAL] = logical
+    line[C_SHARED] = count[N_EXTRA] * unit
+    line[C_ALLOCATED] = count[N_HELD] * unit
+    unused = line[C_ALLOCATED] - logical + line[C_SHARED]
+    if pool.kind >= FIRST_FIT:
+        line[C_RESERVED] = unused
+        line[C_LATER] = tally[T_FINAL] - logical
+        line[C_EXTERNAL] = count[N_ROUNDING] + (free if blocked else 0)
+        line[C_UNALLOCATED] = 0 if blocked else free
+    else:
+        line[C_SLACK] = unused
+        line[C_UNALLOCATED] = free * unit
+        line[C_PAGES] = count[N_HELD]
+        line[C_CACHED] = count[N_CACHED]
+    _write_flows(count, line)
+
+
+@_inlined
+def _write_flows(count: Ints, line: Ints) -> None:
+    """Move the pool's own counts of what happened into a line."""
+    line[C_ALLOCATIONS] += count[N_ALLOCATIONS]
+    line[C_FREES] += count[N_FREES]
+    line[C_EVICTIONS] += count[N_EVICTIONS]
+    count[N_ALLOCATIONS] = count[N_FREES] = count[N_EVICTIONS] = 0
+
+
+@_inlined
+def _write_running(work: Work, detail: Ints) -> None:
+    """Write what each running request holds in the step that is being recorded."""
+    tally = work.tally
+    for j in range(tally[T_RUNNING]):
+        line, row = detail[tally[T_DETAILS]], work.row_of[j]
+        room = work.row[row, R_ROOM]
+        line[0], line[1] = tally[T_RECORDS], work.row[row, R_REQUEST]
+        line[2], line[3] = room, room - work.spare[j]
+        tally[T_DETAILS] += 1
+
+
+@_inlined
+def _sample(pool: Pool, load: Load, work: Work, step: int, now: float) -> None:
+    """Let those that have computed all their tokens sample one, and leave with their last."""
+    tally, left, spare, row_of = work.tally, work.left, work.spare, work.row_of
+    running = tally[T_RUNNING]
+    ending = 0
+    if tally[T_COMPUTING] == 0:
+        for j in range(running):
+            left[j] -= 1
+            ending += left[j] == 0
+    else:
+        for j in range(running):
+            left[j] -= work.row[row_of[j], R_TODO] == 0
+            ending += left[j] == 0
+    if ending == 0:
+        return
+    kept = 0
+    for j in range(running):
+        row = row_of[j]
+        if left[j] > 0:
+            row_of[kept], spare[kept], left[kept] = row, spare[j], left[j]
+            kept += 1
+            continue
+        i, room = work.row[row, R_REQUEST], work.row[row, R_ROOM]
+        if pool.kind >= FIRST_FIT:
+            _unreserve(pool, work.row[row, R_PLACE], room)
+        else:
+            _release_pages(pool, row, room // pool.unit)
+        tally[T_LOGICAL] -= room - spare[j]
+        tally[T_FINAL] -= load.prompt[i] + max(load.output[i], 1) - 1
+        work.spare_row[tally[T_ROWS]] = row
+        tally[T_ROWS] += 1
+        work.request[i, Q_STATE] = FINISHED
+        work.request[i, Q_FINISHED] = step
+        work.request_s[i, S_LATENCY] = now - (load.arrival[i] if load.arrival.size else 0.0)
+    work.flow[C_FINISHED] += ending
+    tally[T_ENDED] += ending
+    tally[T_RUNNING] = kept
+
+
+@_compiled
+def run(
+    pool: Pool,
+    load: Load,
+    rules: Rules,
+    work: Work,
+    record: Ints,
+    record_s: Floats,
+    detail: Ints,
+    progress: Ints,
+) -> int:
+    """Replay a trace until it ends or no more can be recorded; return how many steps were.
+
+    Called again with the same work, it goes on. What came after the last record stays in
+    ``work.flow``; ``work.request`` and ``work.request_s`` say what became of each request.
+
+    Parameters
+    ----------
+    record, record_s : arrays, shape (k, columns) and (k,)
+        For k recorded steps: their columns, and their times.
+    detail : int64 array, shape (k x most running, 4), or empty
+        For the running requests of each: record, request, slots held and slots used.
+    """
+    tally = work.tally
+    step, now = tally[T_STEP], work.clock[0]
+    records = 0
+    tally[T_DETAILS] = 0
+    while tally[T_ENDED] < load.prompt.size and records < record_s.size:
+        now = _arrive(load, work, step, now)
+        present = tally[T_RUNNING] + tally[T_BACK] + tally[T_NEW]
+        if present == 0:
+            continue  # all that arrived were refused: no step passes with nothing to do
+        chunk = WHOLE if rules.lone_whole and present == 1 else rules.chunk
+        tally[T_PREFILLED] = 0
+        blocked = _grow(pool, load, rules, work, step, chunk)
+        if not blocked:  # nobody is admitted in a step in which another was preempted
+            blocked = _admit(pool, load, rules, work, step, chunk, now)
         if step % rules.stride == 0:
-            if records == record.shape[0]:
-                record = _grown(record)
-                record_s = np.concatenate((record_s, np.zeros(record_s.size)))
-            line = record[records]
-            line[:] = flow
-            flow[:] = 0
-            line[C_RUNNING] = running
-            line[C_WAITING] = backs + waiting_new
-            line[C_BLOCKED] = blocked
-            line[C_LOGICAL] = logical
-            line[C_SHARED] = count[N_EXTRA] * unit
-            line[C_ALLOCATED] = count[N_HELD] * unit
-            unused = line[C_ALLOCATED] - logical + line[C_SHARED]
-            free = count[N_FREE]
-            if contiguous:
-                line[C_RESERVED] = unused
-                line[C_LATER] = final_held - logical
-                line[C_EXTERNAL] = count[N_ROUNDING] + (free if blocked else 0)
-                line[C_UNALLOCATED] = 0 if blocked else free
-            else:
-                line[C_SLACK] = unused
-                line[C_UNALLOCATED] = free * unit
-                line[C_PAGES] = count[N_HELD]
-                line[C_CACHED] = count[N_CACHED]
-            line[C_ALLOCATIONS] = count[N_ALLOCATIONS]
-            line[C_FREES] = count[N_FREES]
-            line[C_EVICTIONS] = count[N_EVICTIONS]
-            count[N_ALLOCATIONS] = count[N_FREES] = count[N_EVICTIONS] = 0
+            _write(pool, work, record[records], blocked)
             record_s[records] = now
-            if rules.detail:
-                for j in range(running):
-                    if details == detail.shape[0]:
-                        detail = _grown(detail)
-                    row = row_of[j]
-                    used = room[row] - spare[j]
-                    detail[details] = (records, who[row], room[row], used)
-                    details += 1
+            if detail.size > 0:
+                _write_running(work, detail)
             records += 1
-
-        if pending.counter[0] > 0:
-            _settle(
-                count,
-                lines,
-                unkeyed,
-                queue,
-                first_of_key,
-                table,
-                unit,
-                covered,
-                id_start,
-                ids,
-                id_size,
-                pending,
-                rules.merge,
+            tally[T_RECORDS] += 1
+        if pool.counter[N_PENDING] > 0:
+            _settle(pool, load, rules.merge)
+        if load.arrival.size > 0:
+            now += (
+                rules.base_s
+                + rules.running_s * tally[T_RUNNING]
+                + rules.prefill_s * tally[T_PREFILLED]
             )
-        if timed:
-            now += rules.base_s + rules.running_s * running + rules.prefill_s * prefilled
         else:
             now += 1.0
-
-        # 4. Those that have computed all their tokens sample one, and leave with their last.
-        ending = 0
-        if computing == 0:
-            for j in range(running):
-                left[j] -= 1
-                ending += left[j] == 0
-        else:
-            for j in range(running):
-                left[j] -= todo[row_of[j]] == 0
-                ending += left[j] == 0
-        if ending > 0:
-            kept = 0
-            for j in range(running):
-                if left[j] > 0:
-                    row_of[kept], spare[kept], left[kept] = row_of[j], spare[j], left[j]
-                    kept += 1
-                    continue
-                row = row_of[j]
-                i = who[row]
-                if contiguous:
-                    _unreserve(pool, place[row], room[row])
-                else:
-                    _release_pages(
-                        kind, count, lines, unkeyed, queue, table, row, room[row] // unit
-                    )
-                logical -= room[row] - spare[j]
-                final_held -= prompt[i] + max(output[i], 1) - 1
-                spare_rows[spares] = row
-                spares += 1
-                about[i, 0] = FINISHED
-                about[i, 2] = step
-                about_s[i, 1] = now - (load.arrival[i] if timed else 0.0)
-            flow[C_FINISHED] += ending
-            finished += ending
-            running = kept
+        _sample(pool, load, work, step, now)
         step += 1
-        progress[0] = finished + refused
-    flow[C_ALLOCATIONS] += count[N_ALLOCATIONS]
-    flow[C_FREES] += count[N_FREES]
-    flow[C_EVICTIONS] += count[N_EVICTIONS]
-    return record[:records], record_s[:records], flow, about, about_s, detail[:details]
+        progress[0] = tally[T_ENDED]
+    work.clock[0], tally[T_STEP] = now, step
+    _write_flows(pool.counter, work.flow)
+    return records

@@ -125,7 +125,8 @@ def replay(
         never = -(-at_end // policy.page_size) > pages
         reserve = np.empty(0, np.int64)
         longest = int(at_end[~never].max(initial=0))
-        pool = _page_pool(policy, pages, most, -(-longest // policy.page_size), ids.keys)
+        most_pages = -(-longest // policy.page_size)
+        pool = _pool(policy, pages, most, longest=most_pages, keys=ids.keys)
         held_capacity = pages * policy.page_size
     else:
         watermark = 0
@@ -134,12 +135,10 @@ def replay(
         if policy.fit == "buddy":
             largest = 1 << (capacity.bit_length() - 1)
         never = (reserve < at_end) | (reserve > largest)
-        pool = _run_pool(policy, capacity, most)
+        pool = _pool(policy, capacity, most)
         held_capacity = capacity
     most_held = int(np.max(reserve if reserve.size else at_end, initial=0, where=~never))
-    counting: npt.NDArray[np.int64] | npt.NDArray[np.int32] = np.zeros(most, np.int64)
-    if most_held + pool.unit <= _INT32_MAX:
-        counting = np.zeros(most, np.int32)
+    narrow = most_held + pool.unit <= _INT32_MAX
     load = engine.Load(
         prompt=np.ascontiguousarray(trace.prompt_tokens),
         output=np.ascontiguousarray(trace.output_tokens),
@@ -150,28 +149,29 @@ def replay(
         ids=ids.ids,
         covered=ids.covered,
         id_size=ids.size,
-        spare=counting,
-        left=counting.copy(),
     )
     # As many steps as there are outputs for each that may run, if that many always do.
-    expected = min(int(trace.output_tokens.sum()) // most // stride * 5 // 4, 1 << 20) + 1024
+    room = min(int(trace.output_tokens.sum()) // most // stride * 5 // 4, 1 << 20) + 1024
+    room = 1024 if record_requests else room
+    rules = _rules(policy, clock, most, watermark, chunk, stride)
+    work = _work(policy, trace.n_requests, most, np.int32 if narrow else np.int64)
     progress = np.zeros(1, np.int64)
-    with _shown(progress, trace.n_requests):
-        steps, time_s, after, about, about_s, detail = engine.run(
-            pool,
-            load,
-            _rules(policy, clock, most, watermark, chunk, stride, record_requests, expected),
-            _pending(policy, pool),
-            progress,
-        )
+    parts = []
+    with _progress_bar(progress, trace.n_requests):
+        while work.tally[engine.T_ENDED] < trace.n_requests:
+            record, record_s = np.zeros((room, len(engine.COLUMNS)), np.int64), np.zeros(room)
+            detail = np.zeros((room * most if record_requests else 0, 4), np.int64)
+            n = engine.run(pool, load, rules, work, record, record_s, detail, progress)
+            parts.append((record[:n], record_s[:n], detail[: work.tally[engine.T_DETAILS]]))
+    steps, time_s, detail = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Replay(
         policy=policy,
         clock=clock,
         capacity_slots=held_capacity,
         steps=steps,
         time_s=time_s,
-        after=after,
-        requests=_requests(about, about_s),
+        after=work.flow,
+        requests=_requests(work),
         running_requests=_running(detail) if record_requests else None,
     )
 
@@ -331,56 +331,48 @@ def _reserved(
     return np.full(trace.n_requests, policy.reserve, np.int64)
 
 
-def _page_pool(policy: Paged, pages: int, rows: int, longest: int, keys: int) -> engine.Pool:
-    count = np.zeros(engine.COUNTERS, np.int64)
-    count[engine.N_FREE] = pages
-    cached = policy.prefix_cache
-    if cached and max(rows * longest, pages) > _MOST_TABLE_ENTRIES:
+def _pool(policy: Policy, free: int, rows: int, *, longest: int = 0, keys: int = 0) -> engine.Pool:
+    """Return an empty pool of ``free`` pages, or slots where memory is contiguous.
+
+    ``longest`` is the most pages that one of ``rows`` running requests holds; ``keys`` counts the
+    different pages that can be found.
+    """
+    paged, cached = isinstance(policy, Paged), isinstance(policy, Paged) and policy.prefix_cache
+    if cached and max(rows * longest, free) > _MOST_TABLE_ENTRIES:
         raise LedgerError(
             f"{rows} requests of up to {longest} pages: a prefix cache is replayed with up to "
             f"{_MOST_TABLE_ENTRIES} entries, so take larger pages or run fewer requests"
         )
-    lines = np.zeros((pages if cached else 0, engine.PAGE_COLUMNS), np.int32)
+    lines = np.zeros((free if cached else 0, engine.PAGE_COLUMNS), np.int32)
     lines[:, engine.KEY], lines[:, engine.NEXT_SAME] = engine.NO_KEY, -1
-    count[engine.N_UNKEYED] = len(lines)
+    count = np.zeros(engine.COUNTERS, np.int64)
+    count[engine.N_FREE], count[engine.N_UNKEYED] = free, len(lines)
+    holes: list[int] = []
+    most_holes = 0
+    if isinstance(policy, Contiguous):
+        # Each running request splits at most one hole (a buddy block: one of each order).
+        most_holes = rows + 2 if policy.fit != "buddy" else 64 * (rows + 2)
+        holes = [free]
+        if policy.fit == "buddy":
+            holes = [1 << k for k in reversed(range(free.bit_length())) if free >> k & 1]
+    start, size = np.zeros(most_holes, np.int64), np.zeros(most_holes, np.int64)
+    size[: len(holes)] = holes
+    start[: len(holes)] = np.cumsum([0, *holes])[: len(holes)]
+    count[engine.N_HOLES] = len(holes)
+    table = np.zeros((rows if paged else 0, longest if cached else 0), np.int32)
+    pending = isinstance(policy, Paged) and not policy.same_step_hits
+    kind = _KINDS[policy.fit] if isinstance(policy, Contiguous) else engine.COUNTED
     return engine.Pool(
-        kind=engine.CACHED if cached else engine.COUNTED,
-        unit=policy.page_size,
+        kind=engine.CACHED if cached else kind,
+        unit=policy.page_size if isinstance(policy, Paged) else 1,
         counter=count,
         page=lines,
         unkeyed=np.arange(len(lines))[::-1].copy(),
         # Twice as long as there are pages, so that tidying it up is rare.
         queue=np.zeros((2 * len(lines), 2), np.int32),
         first_of_key=np.full(keys, -1, np.int32),
-        table=np.zeros((rows, longest if cached else 0), np.int32),
-        hole_start=np.empty(0, np.int64),
-        hole_size=np.empty(0, np.int64),
-    )
-
-
-def _run_pool(policy: Contiguous, capacity: int, rows: int) -> engine.Pool:
-    count = np.zeros(engine.COUNTERS, np.int64)
-    count[engine.N_FREE] = capacity
-    # Each running request splits at most one hole (a buddy block: one of each order).
-    most = rows + 2 if policy.fit != "buddy" else 64 * (rows + 2)
-    start, size = np.zeros(most, np.int64), np.zeros(most, np.int64)
-    if policy.fit == "buddy":
-        blocks = [1 << k for k in reversed(range(capacity.bit_length())) if capacity >> k & 1]
-        size[: len(blocks)] = blocks
-        start[: len(blocks)] = np.cumsum(blocks) - blocks
-        count[engine.N_HOLES] = len(blocks)
-    else:
-        size[0] = capacity
-        count[engine.N_HOLES] = 1
-    return engine.Pool(
-        kind=_KINDS[policy.fit],
-        unit=1,
-        counter=count,
-        page=np.empty((0, engine.PAGE_COLUMNS), np.int32),
-        unkeyed=np.empty(0, np.int64),
-        queue=np.empty((0, 2), np.int32),
-        first_of_key=np.empty(0, np.int32),
-        table=np.empty((0, 0), np.int32),
+        table=table,
+        pending=np.zeros((table.size if pending else 0, 3), np.int64),
         hole_start=start,
         hole_size=size,
     )
@@ -399,8 +391,6 @@ def _rules(
     watermark: int,
     chunk: int,
     stride: int,
-    detail: bool,
-    expected: int,
 ) -> engine.Rules:
     paged = policy if isinstance(policy, Paged) else Paged(page_size=1)
     times = clock if isinstance(clock, Arrivals) else Arrivals(base_s=1.0)
@@ -408,7 +398,6 @@ def _rules(
         max_running=most,
         watermark=watermark,
         chunk=chunk,
-        host_pages=paged.host_pages,
         swap=paged.preemption == "swap",
         lookup_slack=1 if paged.compute_last_token else 0,
         same_step=paged.same_step_hits,
@@ -419,28 +408,46 @@ def _rules(
         stride=stride,
         whole_must_fit=paged.whole_prompt_must_fit,
         lone_whole=paged.lone_prompt_whole,
-        detail=detail,
-        expected=expected,
     )
 
 
-def _pending(policy: Policy, pool: engine.Pool) -> engine.Pending:
-    size = pool.table.size if isinstance(policy, Paged) and not policy.same_step_hits else 0
-    return engine.Pending(np.zeros(1, np.int64), *(np.zeros(size, np.int64) for _ in range(3)))
+def _work(policy: Policy, requests: int, most: int, held: npt.DTypeLike) -> engine.Work:
+    """Return where a replay stands before its first step; ``held`` is the type of slots held."""
+    work = engine.Work(
+        tally=np.zeros(engine.TALLIES, np.int64),
+        clock=np.zeros(1),
+        flow=np.zeros(len(engine.COLUMNS), np.int64),
+        request=np.zeros((requests, engine.REQUEST_COLUMNS), np.int64),
+        request_s=np.full((requests, 2), -1.0),
+        back=np.zeros(requests, np.int64),
+        row=np.zeros((most, engine.ROW_COLUMNS), np.int64),
+        spare_row=np.arange(most - 1, -1, -1),
+        row_of=np.zeros(most, np.int64),
+        spare=np.zeros(most, held),
+        left=np.zeros(most, held),
+    )
+    work.tally[engine.T_ROWS] = most
+    work.tally[engine.T_HOST_FREE] = policy.host_pages if isinstance(policy, Paged) else 0
+    work.request[:, [engine.Q_ADMITTED, engine.Q_FINISHED]] = -1
+    return work
 
 
-def _requests(about: npt.NDArray[np.int64], about_s: npt.NDArray[np.float64]) -> pd.DataFrame:
-    started, ended = about[:, 1] >= 0, about[:, 2] >= 0
+def _requests(work: engine.Work) -> pd.DataFrame:
+    column = work.request.T
+    admitted, finished = column[engine.Q_ADMITTED], column[engine.Q_FINISHED]
+    waiting_s, latency_s = work.request_s.T
     return pd.DataFrame(
         {
-            "state": np.array(["waiting", "running", "finished", "refused"])[about[:, 0]],
-            "admitted_step": pd.Series(about[:, 1], dtype="Int64").mask(~started),
-            "finished_step": pd.Series(about[:, 2], dtype="Int64").mask(~ended),
-            "preemptions": about[:, 3],
-            "hit_tokens": about[:, 4],
-            "waiting_steps": about[:, 5],
-            "waiting_s": np.where(started, about_s[:, 0], np.nan),
-            "latency_s": np.where(ended, about_s[:, 1], np.nan),
+            "state": np.array(["waiting", "running", "finished", "refused"])[
+                column[engine.Q_STATE]
+            ],
+            "admitted_step": pd.Series(admitted, dtype="Int64").mask(admitted < 0),
+            "finished_step": pd.Series(finished, dtype="Int64").mask(finished < 0),
+            "preemptions": column[engine.Q_PREEMPTIONS],
+            "hit_tokens": column[engine.Q_HIT],
+            "waiting_steps": column[engine.Q_WAITED],
+            "waiting_s": np.where(admitted >= 0, waiting_s, np.nan),
+            "latency_s": np.where(finished >= 0, latency_s, np.nan),
         }
     )
 
@@ -450,7 +457,7 @@ def _running(detail: npt.NDArray[np.int64]) -> pd.DataFrame:
 
 
 @contextmanager
-def _shown(progress: npt.NDArray[np.int64], total: int) -> Iterator[None]:
+def _progress_bar(progress: npt.NDArray[np.int64], total: int) -> Iterator[None]:
     """Show how many requests are done, on a terminal, while the compiled loop runs."""
     if not sys.stderr.isatty():
         yield
