@@ -276,15 +276,16 @@ def paged_sweep(lengths: LengthsLike, page_sizes: Iterable[int]) -> list[Ledger]
     [0, 9, 17, 33]
     """
     table = as_lengths(lengths)
+    requests, tokens = table.n_requests, table.total_tokens
     ledgers = []
     for page_size, pages in page_counts(table, page_sizes).items():
         allocated = checked_int64(pages * page_size, f"slots of {page_size}-slot pages")
         ledgers.append(
             Ledger(
-                requests=table.n_requests,
-                logical_tokens=table.total_tokens,
+                requests=requests,
+                logical_tokens=tokens,
                 allocated_slots=allocated,
-                tail_slack_slots=allocated - table.total_tokens,
+                tail_slack_slots=allocated - tokens,
                 reserved_used_later_slots=0,
                 pages=pages,
             )
