@@ -362,7 +362,7 @@ def test_what_cannot_be_made_again_leaves_nothing(
 def test_a_kernel_that_dies_leaves_nothing(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book", before="import os\nos._exit(3)")
     entry = stored_catalogue(root).entries["fig-a"]
-    with pytest.raises(InputError, match="cell imports: the process that ran it was ended"):
+    with pytest.raises(InputError, match="cell imports: its process was ended"):
         remake(entry, root, tmp_path / "out")
     assert only_the_book(tmp_path)
 

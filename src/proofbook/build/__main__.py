@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from proofbook.build.kept_runs import (
-    normalise_kernels,
     notebooks_of,
     run_stale,
     say,
@@ -71,7 +70,6 @@ def book(place: Place, jobs: int | None = None) -> None:
 def notebooks(place: Place, jobs: int | None = None) -> None:
     """Run the chapters and store their outputs in them."""
     prepare_kernels(place.root)
-    normalise_kernels(place.root)
     runs = run_stale(place.root, jobs)
     changed = store_outputs(runs)
     for path in changed:

@@ -87,19 +87,11 @@ def run_key(notebook: Any) -> str:
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
-    kernel = notebook.metadata.get("kernelspec", {}).get("name")
-    return hashlib.sha256(json.dumps([kernel, cells]).encode()).hexdigest()[:24]
+    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:24]
 
 
 def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
     """Run every notebook of the book that has no result for the present code and data.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-    jobs : int, optional
-        How many notebooks run side by side; one per core unless given.
 
     Returns
     -------
@@ -130,7 +122,7 @@ def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
     say(f"running {len(stale)} of {len(paths)} notebooks" + ("" if stale else ": none is stale"))
     if stale:
         times = root / "_build" / "seconds.json"
-        seconds = _read_seconds(times)
+        seconds = json.loads(times.read_text(encoding="utf-8")) if times.is_file() else {}
         stale.sort(key=lambda item: -seconds.get(item[0].name, 1e9))  # the longest first
         with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
             for done in as_completed([pool.submit(_new_run, *item, folder) for item in stale]):
@@ -139,7 +131,7 @@ def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
                 how = "FAILED" if run.error else "done"
                 say(f"  {run.path.name}: {how} in {run.seconds:.1f} s")
                 seconds[run.path.name] = round(run.seconds, 2)
-        times.write_text(json.dumps(seconds, indent=1, sort_keys=True), encoding="utf-8")
+        write_whole(times, json.dumps(seconds, indent=1, sort_keys=True).encode())
     failed = [run for run in runs.values() if run.error]
     if failed:
         lines = [f"{run.path.relative_to(root).as_posix()}, {run.error}" for run in failed]
@@ -266,26 +258,11 @@ def prune(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _read_seconds(path: Path) -> dict[str, float]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
-
-
 # ---------------------------------------------------------------- outputs stored in the chapters
 
 
 def stored(source: Any, executed: Any) -> str:
-    """Return the text of a notebook with outputs, the same text for the same outputs.
-
-    Parameters
-    ----------
-    source : NotebookNode
-        The notebook as it is in the repository: ids, prose and metadata are taken from it.
-    executed : NotebookNode
-        The same notebook with outputs.
-    """
+    """Return the text of a notebook with outputs, the same text for the same outputs."""
     import nbformat
 
     notebook = copy.deepcopy(source)
@@ -306,12 +283,6 @@ def stored(source: Any, executed: Any) -> str:
             if "execution_count" in output:
                 output.execution_count = count
     notebook.nbformat_minor = 5
-    return _text_of(notebook)
-
-
-def _text_of(notebook: Any) -> str:
-    import nbformat
-
     return str(nbformat.writes(notebook, nbformat.NO_CONVERT)).rstrip("\n") + "\n"
 
 
@@ -324,14 +295,3 @@ def store_outputs(runs: Sequence[Run]) -> list[Path]:
             write_whole(run.path, text.encode())
             changed.append(run.path)
     return changed
-
-
-def normalise_kernels(root: Path) -> None:
-    """Write the one kernel name into chapters that lack it, so that results are found again."""
-    import nbformat
-
-    for path in notebooks_of(root):
-        notebook = read_notebook(path)
-        if dict(notebook.metadata.get("kernelspec", {})) != KERNELSPEC:
-            notebook.metadata["kernelspec"] = nbformat.from_dict(KERNELSPEC)
-            write_whole(path, _text_of(notebook).encode())

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,15 @@ _NOT_RAISED = {"CellTimeoutError", "DeadKernelError"}
 class CellError(InputError):
     """A cell that raised, took too long, or whose kernel died.
 
-    Parameters
+    Attributes
     ----------
-    place : str
-        Which cell, as a person finds it.
     cell : str
         The cell's id.
     name, text : str
         What it raised and with which message; ``CellTimeoutError`` or ``DeadKernelError`` where
         nothing was raised in it.
-    line : str
-        The line of the cell that raised, if any.
+    said : str
+        Both in one line, without the cell.
     """
 
     def __init__(self, place: str, cell: str, name: str, text: str, line: str = "") -> None:
@@ -108,16 +106,11 @@ ZeroDivisionError: division by zero
         kept = notebook.cells[: ids.index(until) + 1]
         notebook.cells = [cell for cell in kept if cell.cell_type == "code"]
     _check_kernel()
-    at = 0
-    # None asks whether stderr is a terminal.
+    cells, at = len(notebook.cells), 0
+    no_bar = True if progress is None else None  # None asks whether stderr is a terminal
     with (
         tempfile.TemporaryDirectory(prefix="kernel-") as own,
-        tqdm(
-            total=len(notebook.cells),
-            desc=progress,
-            unit=" cells",
-            disable=True if progress is None else None,
-        ) as bar,
+        tqdm(total=cells, desc=progress, unit=" cells", disable=no_bar) as bar,
     ):
 
         def note(cell: Any, cell_index: int) -> None:
@@ -137,30 +130,24 @@ ZeroDivisionError: division by zero
         )
         client.create_kernel_manager().connection_file = str(Path(own) / "kernel.json")
         settings = {**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1", "IPYTHONDIR": own}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         try:
-            _interruptible(
-                lambda: client.execute(env={**settings, **(environment or {})}, **quiet),
-                lambda: _kill(client),
-            )
+            _execute(client, settings | dict(environment or {}))
         except CellExecutionError as error:
             raise _failure(notebook, at, str(error.ename), str(error.evalue)) from None
-        except CellTimeoutError as error:
-            text = f"took longer than {timeout_s} s"
+        except (CellTimeoutError, DeadKernelError) as error:
+            late = isinstance(error, CellTimeoutError)
+            text = f"took longer than {timeout_s} s" if late else "its process was ended"
             raise _failure(notebook, at, type(error).__name__, text) from None
-        except DeadKernelError as error:
-            text = "the process that ran it was ended"
-            raise _failure(notebook, at, type(error).__name__, text) from None
-        bar.update(len(notebook.cells) - bar.n)
+        bar.update(cells - bar.n)
 
 
-def _interruptible(call: Callable[[], object], stop: Callable[[], None]) -> None:
-    """Make a call in a thread, so that Ctrl-C reaches this one, which then stops the call."""
+def _execute(client: Any, environment: dict[str, str]) -> None:
+    """Run cells in a thread, so that Ctrl-C reaches this one, which then ends the kernel."""
     raised: list[BaseException] = []
 
     def work() -> None:
         try:
-            call()
+            client.execute(env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         except BaseException as error:  # handed on to the caller's thread
             raised.append(error)
 
@@ -170,19 +157,14 @@ def _interruptible(call: Callable[[], object], stop: Callable[[], None]) -> None
         while thread.is_alive():
             thread.join(0.2)  # in short waits, so that a signal is handled
     except BaseException:
-        stop()
+        kernel = getattr(client.km, "provisioner", None)
+        if kernel is not None and kernel.pid:
+            with suppress(OSError):
+                os.killpg(kernel.pid, signal.SIGKILL)  # it leads a session of its own
         thread.join(10)
         raise
     if raised:
         raise raised[0]
-
-
-def _kill(client: Any) -> None:
-    """End a kernel and what it started: it leads a session of its own."""
-    kernel = getattr(client.km, "provisioner", None)
-    if kernel is not None and kernel.pid:
-        with suppress(OSError):
-            os.killpg(kernel.pid, signal.SIGKILL)
 
 
 def cell_name(notebook: Any, index: int) -> str:
@@ -212,11 +194,6 @@ def _failure(notebook: Any, index: int, name: str, text: str) -> CellError:
 
 def kernel_environment(root: Path) -> dict[str, str]:
     """Return the variables with which a kernel imports a checkout's own packages.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
 
     Examples
     --------

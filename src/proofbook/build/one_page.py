@@ -100,11 +100,6 @@ class Cover(NamedTuple):
 def book_plan(toc: Mapping[str, Any]) -> list[Chapter]:
     """Return the chapters that a table of contents lists, with their part and level.
 
-    Parameters
-    ----------
-    toc : mapping
-        What ``_toc.yml`` holds, in the jb-book format.
-
     Examples
     --------
     >>> toc = {"root": "index", "parts": [{"caption": "One", "chapters": [{"file": "a"}]}]}

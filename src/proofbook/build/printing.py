@@ -100,17 +100,6 @@ def print_settled(
 ) -> bytes:
     """Print a document until the page numbers that it names are those that it has.
 
-    Parameters
-    ----------
-    document : callable
-        Returns the document's HTML, given the page number of each place that a link leads to.
-    site : Path
-        The folder that its drawings and styles come from.
-    browser : str
-        Chromium's path.
-    numbers : mapping of str to int
-        The page numbers to begin with: none, or those of the last print, which mostly hold.
-
     Raises
     ------
     InputError
@@ -194,17 +183,7 @@ def destinations(document: Any) -> dict[str, Any]:
 
 
 def finish(pdf: bytes, cover: Cover, moment: dt.datetime) -> bytes:
-    """Say what a printed PDF is, mend its tags, and take out what differs from print to print.
-
-    Parameters
-    ----------
-    pdf : bytes
-        What Chromium printed.
-    cover : Cover
-        What the file says of itself; nothing of an empty author or licence.
-    moment : datetime
-        The date that it bears.
-    """
+    """Say what a printed PDF is, mend its tags, and take out what differs from print to print."""
     import pikepdf
 
     creator = f"{this_project().name} {cover.version}, source digest {cover.source_digest[:8]}"

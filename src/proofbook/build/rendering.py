@@ -41,15 +41,6 @@ REDIRECT = """<!DOCTYPE html>
 def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> str:
     """Make the HTML from executed notebooks and swap it in, or raise and change nothing.
 
-    Parameters
-    ----------
-    place : Place
-        The book.
-    runs : sequence of Run
-        What its notebooks gave.
-    inputs : str
-        Digest of all that the pages depend on.
-
     Returns
     -------
     str
@@ -141,13 +132,6 @@ def readable(warnings: str, root: Path) -> str:
 
     MyST-NB counts ten thousand lines a cell; colours are for terminals.
 
-    Parameters
-    ----------
-    warnings : str
-        What Sphinx wrote.
-    root : Path
-        The book's folder, which is left out of paths.
-
     Examples
     --------
     >>> readable("/book/chapters/paging.ipynb:140002: WARNING: ...", Path("/book"))
@@ -164,13 +148,6 @@ def readable(warnings: str, root: Path) -> str:
 
 def check_links(root: Path, folder: Path) -> tuple[int, list[str]]:
     """Ask for every address to which a page links, with Sphinx's own checker.
-
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_config.yml``; its notebooks have been run.
-    folder : Path
-        Where the checker writes; what was there goes.
 
     Returns
     -------

@@ -37,16 +37,6 @@ THEBE = re.compile(
 def without_scripts(css: str) -> str:
     """Return the rules of a style sheet that need a mode, with the reader's system as the mode.
 
-    Parameters
-    ----------
-    css : str
-        A style sheet whose rules for a mode are about ``html[data-theme=light]`` or ``dark``.
-
-    Returns
-    -------
-    str
-        The same rules for a page on which no script has set the mode, each in a media query.
-
     Examples
     --------
     >>> print(without_scripts('html[data-theme="dark"] a, b { color: red } i { color: blue }'))
@@ -99,11 +89,6 @@ def _selectors(prelude: Iterable[Any]) -> list[str]:
 def style_sheets(pages: Iterable[str]) -> list[str]:
     """Return the style sheets that pages load from ``_static``, in the order of the first page.
 
-    Parameters
-    ----------
-    pages : iterable of str
-        HTML.
-
     Examples
     --------
     >>> style_sheets(['<link href="../_static/a.css?v=1"> <link href="../_static/noscript.css">',
@@ -120,11 +105,6 @@ def style_sheets(pages: Iterable[str]) -> list[str]:
 
 def tidy(body: str) -> str:
     """Mend what the tools below write in ways that a screen reader cannot follow.
-
-    Parameters
-    ----------
-    body : str
-        The HTML of a page.
 
     Examples
     --------

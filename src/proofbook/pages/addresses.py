@@ -31,11 +31,6 @@ CITED = re.compile(r"^(?P<name>[^\W\d_][\w'-]*)\b[^,;]*?\b(?P<year>(?:19|20)\d\d
 def cache_folder(root: Path) -> Path:
     """Return the folder of execution results that belong to the present code and data.
 
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-
     Examples
     --------
     >>> cache_folder(Path("book")).parts[:3]

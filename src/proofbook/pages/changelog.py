@@ -34,15 +34,7 @@ NUMBERS_PAGE = "chapters/numbers"
 
 
 def history(releases: Iterable[Edition], present: Edition) -> list[Changes]:
-    """Return what changed from each edition to the next, the latest first.
-
-    Parameters
-    ----------
-    releases : iterable of Edition
-        The first release first.
-    present : Edition
-        The book that is being built.
-    """
+    """Return what changed from each edition to the next, the latest first."""
     steps = [compare(old, new) for old, new in pairwise([*releases, present])]
     return steps[::-1]
 

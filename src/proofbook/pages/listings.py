@@ -258,13 +258,6 @@ def _visit_file(self: Any, node: kv_file) -> None:
 def listed_files(listed: Catalogue, figures: Path, tables: Path) -> dict[str, Path]:
     """Return every file that the lists offer, by its name in the book.
 
-    Parameters
-    ----------
-    listed : Catalogue
-        What the book shows.
-    figures, tables : Path
-        The folders that hold their files.
-
     Raises
     ------
     InputError

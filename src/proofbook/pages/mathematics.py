@@ -119,16 +119,6 @@ def with_operators(body: str) -> str:
     Ceilings, floors and full stops are no identifiers; between two factors stands a product, and
     between a function and its argument an application, both invisible.
 
-    Parameters
-    ----------
-    body : str
-        HTML with MathML in it.
-
-    Returns
-    -------
-    str
-        HTML that looks the same.
-
     Examples
     --------
     >>> print(with_operators("<p><math><mn>2</mn><mi>⌈</mi><mi>x</mi><mi>⌉</mi></math></p>"))
@@ -243,11 +233,6 @@ POWERS = {"2": "squared", "3": "cubed", "*": "star", "∗": "star", "′": "prim
 
 def in_words(formula: Tag) -> str:
     r"""Return a formula in words.
-
-    Parameters
-    ----------
-    formula : Tag
-        A ``math`` element of MathML.
 
     Examples
     --------

@@ -228,11 +228,6 @@ def kind_signs() -> dict[str, str]:
 def legend(body: str) -> str:
     """Return the line that explains the marks of the numbers on a page, or nothing.
 
-    Parameters
-    ----------
-    body : str
-        The HTML of a page.
-
     Examples
     --------
     >>> legend('<span class="kv-number kv-cited">5</span>')

@@ -93,13 +93,6 @@ class Checked(NamedTuple):
 def checked(root: Path, results: Path | None = None) -> Checked:
     """Return what is known of the checks of a book.
 
-    Parameters
-    ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-    results : Path, optional
-        The folder of the results of execution, unless it is that of the present figures.
-
     Raises
     ------
     InputError
@@ -233,15 +226,7 @@ def _html_table(
 
 
 def chapters_table(known: Checked, names: Mapping[str, str]) -> str:
-    """Return the table of the chapters: state, date, time and what was compared.
-
-    Parameters
-    ----------
-    known : Checked
-        The record, and the present state.
-    names : mapping of str to str
-        HTML that names each chapter, by page, in reading order.
-    """
+    """Return the table of the chapters: state, date, time and what was compared."""
     rows = []
     checks = [known.checks[page] for page in names if page in known.checks]
     for page, name in names.items():

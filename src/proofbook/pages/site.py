@@ -211,11 +211,6 @@ class _Links(HTMLParser):
 def links_of(page: str) -> list[str]:
     """Return the addresses on other hosts to which a page links, in order, each once.
 
-    Parameters
-    ----------
-    page : str
-        HTML.
-
     Examples
     --------
     >>> links_of('<a href="https://a.example/x#y">A</a> <a href="notes.html">B</a>')
@@ -228,11 +223,6 @@ def links_of(page: str) -> list[str]:
 
 def external_links(folder: Path) -> dict[str, list[str]]:
     """Return every address to which finished pages link, with those pages.
-
-    Parameters
-    ----------
-    folder : Path
-        The book's HTML.
 
     Returns
     -------
