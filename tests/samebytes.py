@@ -34,15 +34,6 @@ LISTING = "CONDITION_LISTING"
 FIRST = Condition({"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "1"})
 #: In plain C, without the repairs that Python makes, text is ASCII where no encoding is named.
 PLAIN_C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-EACH: dict[str, Condition] = {
-    "locale": FIRST._replace(variables={**FIRST.variables, **PLAIN_C}),
-    "time zone": FIRST._replace(variables={**FIRST.variables, "TZ": "Pacific/Kiritimati"}),
-    "hash seed": FIRST._replace(variables={**FIRST.variables, "PYTHONHASHSEED": "4242"}),
-    "clock": FIRST._replace(variables={**FIRST.variables, CLOCK: str(400 * 86_400)}),
-    "listing": FIRST._replace(variables={**FIRST.variables, LISTING: "shuffled"}),
-    "files and order of runs": FIRST._replace(umask=0o077, age_s=90_000_000, jobs=4),
-    "epoch": FIRST._replace(variables={**FIRST.variables, "SOURCE_DATE_EPOCH": "951782400"}),
-}
 ALL_AT_ONCE = Condition(
     {
         **PLAIN_C,

@@ -56,19 +56,6 @@ def words_are_readable(visit: Visit) -> list[str]:
     return found
 
 
-def links_look_like_links(visit: Visit) -> list[str]:
-    """A link in prose is underlined, or has a colour that the prose has not."""
-    found: list[str] = visit.page.evaluate(
-        """() => [...document.querySelectorAll("article p a[href]")].filter((a) => {
-          const s = getComputedStyle(a), p = getComputedStyle(a.closest("p"));
-          return a.checkVisibility() && a.getBoundingClientRect().width > 1 &&
-            s.textDecorationLine === "none" && s.color === p.color &&
-            s.borderBottomStyle === "none";
-        }).slice(0, 5).map((a) => a.outerHTML.slice(0, 90))"""
-    )
-    return found
-
-
 def pages_are_linked(visit: Visit) -> list[str]:
     """The other pages can be gone to, and a narrow page says at its head where the list is."""
     shown: int = visit.page.evaluate(
@@ -131,30 +118,6 @@ def folds_open_by_themselves(visit: Visit) -> list[str]:
     return wrong
 
 
-def tables_and_figures_are_shown(visit: Visit) -> list[str]:
-    """Every table, drawing, caption and download has a place on the page."""
-    found: list[str] = visit.page.evaluate(
-        """() => [...document.querySelectorAll("article figure, article figcaption, " +
-          "article .kv-table table, article table caption, article .kv-downloads a")]
-          .filter((e) => !e.closest("details:not([open])") &&
-            (!e.checkVisibility() || e.getBoundingClientRect().height < 3))
-          .map((e) => e.outerHTML.slice(0, 120))"""
-    )
-    return found
-
-
-def numbers_say_what_they_are(visit: Visit) -> list[str]:
-    """A number says its id and kind without its card, and leads to all that is known of it."""
-    found: list[str] = visit.page.evaluate(
-        """() => [...document.querySelectorAll("article .kv-number")].filter((n) => {
-          const link = n.closest("a[href]") || n.querySelector("a[href]");
-          const said = n.title || (link && link.title) || "";
-          return !link || !/computed|cited|measured/i.test(said);
-        }).slice(0, 5).map((n) => n.outerHTML.slice(0, 120))"""
-    )
-    return found
-
-
 def says_what_needs_scripts(visit: Visit) -> list[str]:
     """What cannot be without scripts says so, in words that are seen."""
     needs = visit.page.locator("#kvledger-explorer, #search-results").count()
@@ -167,12 +130,9 @@ def says_what_needs_scripts(visit: Visit) -> list[str]:
 NOSCRIPT_CHECKS: tuple[Callable[[Visit], list[str]], ...] = (
     paper_has_the_mode,
     words_are_readable,
-    links_look_like_links,
     pages_are_linked,
     formulas_are_shown,
     nothing_is_dead,
     folds_open_by_themselves,
-    tables_and_figures_are_shown,
-    numbers_say_what_they_are,
     says_what_needs_scripts,
 )

@@ -16,7 +16,6 @@ from pybtex.database import parse_string
 from browser.driver import ROOT, Visit, pages_of_the_book, visiting
 from browser.whole import has_id
 from kvledger import __version__
-from kvledger.cli import main
 from proofbook.catalogue import Catalogue, Entry, read_catalogue
 from proofbook.catalogue import citations as citing
 
@@ -114,11 +113,6 @@ def test_what_a_page_copies_of_its_figures_and_tables(
     assert not wrong, "\n".join(wrong)
 
 
-def test_figures_tables_and_numbers_are_all_there_to_be_cited(catalogue: Catalogue) -> None:
-    for what, least in (("figure", 20), ("table", 10), ("number", 200)):
-        assert sum(entry.what == what for entry in catalogue.entries.values()) >= least
-
-
 def test_every_number_has_a_citation_that_leads_to_it(
     catalogue: Catalogue, built_book: Path
 ) -> None:
@@ -128,60 +122,6 @@ def test_every_number_has_a_citation_that_leads_to_it(
         for what in wrong_citation(citing.bibtex(entry, catalogue, base_url()), entry, built_book)
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_a_number_s_card_opens_copies_and_closes_by_keyboard(
-    copying: Visit, catalogue: Catalogue
-) -> None:
-    page = copying.page
-    copying.open("chapters/index.html")
-    number = page.locator("a[data-number]").first
-    id = number.get_attribute("data-number")
-    assert id is not None
-    entry = catalogue.entries[id]
-    number.focus()
-    page.keyboard.press("Enter")
-    card = page.locator("#kv-card")
-    assert card.is_visible()
-    text = card.inner_text().lower()
-    for said in (entry.id, entry.kind, str(entry.value)):
-        assert said in text
-    buttons = card.locator("button")
-    assert copied(copying, buttons.nth(0)) == citing.bibtex(entry, catalogue, base_url())
-    assert copied(copying, buttons.nth(1)) == citing.plain(entry, catalogue, base_url())
-    page.keyboard.press("Escape")
-    assert not card.is_visible()
-    assert number.evaluate("(e) => e === document.activeElement")
-
-
-def test_a_number_s_card_comes_with_the_pointer_and_can_be_entered(copying: Visit) -> None:
-    """What appears with the pointer stays under it and goes with Escape (WCAG 1.4.13)."""
-    page = copying.page
-    copying.open("chapters/index.html")
-    card = page.locator("#kv-card")
-    page.locator("a[data-number]").first.hover()
-    card.wait_for(state="visible")
-    card.hover()
-    page.wait_for_timeout(500)
-    assert card.is_visible()
-    page.keyboard.press("Escape")
-    assert not card.is_visible()
-
-
-@pytest.mark.parametrize("what", ["figure", "table", "number"])
-@pytest.mark.parametrize("form", ["bibtex", "plain"])
-def test_the_command_prints_what_the_page_copies(
-    catalogue: Catalogue,
-    built_book: Path,
-    what: str,
-    form: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    entry = next(each for each in catalogue.entries.values() if each.what == what)
-    assert main(["cite", entry.id, "--format", form, "--book", str(built_book)]) == 0
-    written = {"bibtex": citing.bibtex, "plain": citing.plain}[form]
-    expected = written(entry, catalogue, base_url())
-    assert capsys.readouterr().out.rstrip("\n") == expected.rstrip("\n")
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,10 @@ from browser.noscript import (
     NOSCRIPT_CHECKS,
     folds_open_by_themselves,
     formulas_are_shown,
-    links_look_like_links,
     nothing_is_dead,
-    numbers_say_what_they_are,
     pages_are_linked,
     paper_has_the_mode,
     says_what_needs_scripts,
-    tables_and_figures_are_shown,
     words_are_readable,
 )
 from browser.whole import (
@@ -76,11 +73,6 @@ WRONG = {
         '<pre style="background: #505050; color: #000">code</pre>',
         "<pre style",
     ),
-    "link like prose": Wrong(
-        links_look_like_links,
-        '<p><a href="#a" style="color: inherit; text-decoration: none">a</a></p>',
-        'href="#a"',
-    ),
     "no pages": Wrong(pages_are_linked, "<nav></nav>", "0 links to other pages"),
     "pages off the page": Wrong(
         pages_are_linked,
@@ -104,15 +96,6 @@ WRONG = {
     ),
     "fold that a script opens": Wrong(
         folds_open_by_themselves, '<div class="toggle">a</div>', 'class="toggle"'
-    ),
-    "hidden table": Wrong(
-        tables_and_figures_are_shown,
-        '<div class="kv-table" style="visibility: hidden"><table><tr><td>1</td></tr></table></div>'
-        '<div class="kv-table" hidden><table><tr><td>2</td></tr></table></div>',
-        "<table><tbody><tr><td>2",
-    ),
-    "number that says nothing": Wrong(
-        numbers_say_what_they_are, '<span class="kv-number">4</span>', "kv-number"
     ),
     "silent search": Wrong(
         says_what_needs_scripts, '<div id="search-results"></div>', "needs JavaScript"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
+from browser.axe import axe_finds_nothing
 from browser.driver import Visit
 
 #: A window of 1280 px enlarged four times (WCAG 1.4.10).
@@ -170,31 +171,6 @@ def has_id(path: Path, fragment: str) -> bool:
     return fragment in ids_on(path)
 
 
-def headings_are_a_tree(visit: Visit) -> list[str]:
-    """One heading of the first level comes first, and no level is skipped on the way down."""
-    levels: list[tuple[int, str]] = visit.page.evaluate(
-        """() => [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
-          .filter((h) => h.checkVisibility())
-          .map((h) => [Number(h.tagName[1]), h.textContent.trim().slice(0, 60)])"""
-    )
-    firsts = [text for level, text in levels if level == 1]
-    wrong = [] if len(firsts) == 1 else [f"{len(firsts)} headings of level 1: {firsts}"]
-    for (above, _), (level, text) in zip([(0, ""), *levels], levels, strict=False):
-        if level > above + 1:
-            wrong.append(f"{text!r} is a heading of level {level} after one of level {above}")
-    return wrong
-
-
-def ids_are_single(visit: Visit) -> list[str]:
-    """No two elements of a page have one id."""
-    found: list[str] = visit.page.evaluate(
-        """() => { const seen = new Set();
-          return [...document.querySelectorAll("[id]")]
-            .filter((e) => seen.size === seen.add(e.id).size).map((e) => `id ${e.id} twice`); }"""
-    )
-    return found
-
-
 def links_say_where(visit: Visit) -> list[str]:
     """Every link has a name, and the name says where it leads."""
     links: list[tuple[str, str]] = visit.page.evaluate(
@@ -207,12 +183,6 @@ def links_say_where(visit: Visit) -> list[str]:
         for href, name in links
         if name.lower().strip(" .") in SAYS_NOTHING
     ]
-
-
-def says_its_language(visit: Visit) -> list[str]:
-    """The page says in what language it is, so that it is read aloud in that."""
-    language: str | None = visit.page.evaluate("() => document.documentElement.lang")
-    return [] if language == "en" else [f"lang is {language!r}"]
 
 
 def has_a_title(visit: Visit) -> list[str]:
@@ -285,15 +255,13 @@ CHECKS: tuple[Callable[[Visit], list[str]], ...] = (
     alt_says_something,
     one_rendering_a_mode,
     figures_are_whole,
+    axe_finds_nothing,
 )
 #: What does not is looked at once a page.
 ONCE: tuple[Callable[[Visit], list[str]], ...] = (
     downloads_come,
     links_lead_somewhere,
-    headings_are_a_tree,
-    ids_are_single,
     links_say_where,
-    says_its_language,
     has_a_title,
     reflows,
     bears_large_letters,

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser.driver import chromium
+from browser.driver import chromium, served
 from conftest import Book
 from pages_book import make_pages_book
 from playwright.sync_api import (
@@ -45,20 +40,6 @@ def catalogue(made: Book) -> Catalogue:
 def browser() -> Iterator[Browser]:
     with chromium() as found:
         yield found
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    handler = functools.partial(_Quiet, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
 
 
 def _is_ours(message: ConsoleMessage) -> bool:
@@ -298,7 +279,6 @@ def test_the_citation_of_a_figure_or_table_is_copied(
 REFUSED = """() => {
   navigator.clipboard.writeText = () => Promise.reject(new DOMException("refused"));
 }"""
-NOTHING_COPIES = "() => { document.execCommand = () => false; }"
 
 
 def test_where_the_clipboard_is_refused_the_text_is_selected(
@@ -308,11 +288,6 @@ def test_where_the_clipboard_is_refused_the_text_is_selected(
     page.evaluate(REFUSED)
     page.locator(ANSWER).first.click()
     expected = citing.bibtex(catalogue.entries["fixture.answer"], catalogue, "")
-    # The older way still copies what was selected.
-    page.get_by_role("button", name="Copy BibTeX").click()
-    expect(page.get_by_role("status")).to_have_text("BibTeX copied.")
-    assert clipboard(page).strip() == expected.strip()
-    page.evaluate(NOTHING_COPIES)
     page.get_by_role("button", name="Copy BibTeX").click()
     expect(page.get_by_role("status")).to_have_text("BibTeX selected: copy it with your keyboard.")
     assert page.evaluate("getSelection().toString()").strip() == expected.strip()

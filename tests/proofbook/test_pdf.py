@@ -28,16 +28,17 @@ from proofbook.build.printing import (
     destinations,
     elements,
     page_numbers,
-    pdf_name,
     print_settled,
 )
 from proofbook.catalogue.check_records import DIGESTS_FILE, Check, write_checks
 from proofbook.errors import InputError
 from proofbook.pages.addresses import cache_folder
 from proofbook.pages.number_roles import KINDS
-from proofbook.project import source_digest
+from proofbook.project import source_digest, this_project
 
 COVER = Cover("Book", "A. Author", "en", "1.2", "ab" * 32, "CC BY 4.0", "Never.", "2026")
+#: The small book, printed.
+PDF = "smallbook.pdf"
 WEB = {"http", "https", "mailto"}
 
 
@@ -63,7 +64,7 @@ class Printed(NamedTuple):
 
     @property
     def file(self) -> Path:
-        return self.site / pdf_name()
+        return self.site / f"{this_project(self.root).name}.pdf"
 
     def chapters(self) -> list[Chapter]:
         return book_plan(yaml.safe_load((self.root / "_toc.yml").read_text(encoding="utf-8")))
@@ -97,7 +98,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
     book = make_fixture_book(tmp_path_factory.mktemp("printed"))
     result = book.build()
     assert result.returncode == 0, result.stdout + result.stderr
-    assert pdf_name() in result.stdout
+    assert PDF in result.stdout
     return book
 
 
@@ -363,10 +364,10 @@ def test_drawings_are_vectors(document: pikepdf.Pdf) -> None:
 
 
 def test_offered_on_the_first_page_with_its_size(made: Book) -> None:
-    with pikepdf.open(made.html / pdf_name()) as document:
+    with pikepdf.open(made.html / PDF) as document:
         pages = len(document.pages)
-    size = (made.html / pdf_name()).stat().st_size / 2**20
-    line = f'<a href="../{pdf_name()}">This book as a PDF</a> ({pages} pages, {size:.1f} MiB)'
+    size = (made.html / PDF).stat().st_size / 2**20
+    line = f'<a href="../{PDF}">This book as a PDF</a> ({pages} pages, {size:.1f} MiB)'
     assert made.page("start").count(line) == 1
     assert "kv-pdf" not in made.page("slots")
 
@@ -374,6 +375,7 @@ def test_offered_on_the_first_page_with_its_size(made: Book) -> None:
 def test_two_prints_of_the_same_pages_are_the_same_bytes(
     made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(made.root)
     made_in = []
     for place, zone, locale in (("a", "UTC", "C"), ("other/b", "Asia/Kathmandu", "de_DE.UTF-8")):
         site, kept = tmp_path / place / "html", tmp_path / place / "kept"
@@ -381,7 +383,7 @@ def test_two_prints_of_the_same_pages_are_the_same_bytes(
         monkeypatch.setenv("TZ", zone)
         monkeypatch.setenv("LANG", locale)
         printing.make_pdf(made.root, site, kept)
-        made_in.append(site / pdf_name())
+        made_in.append(site / PDF)
     assert leaves(made_in[0]) == leaves(made_in[1])
     assert made_in[0].read_bytes() == made_in[1].read_bytes()
     # Nothing changed: the next one is the kept one, and no browser starts.
@@ -413,16 +415,17 @@ def test_page_numbers_that_still_hold_spare_a_print(tmp_path: Path, chromium: st
 def test_dates_are_those_of_the_sources(
     made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(made.root)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "951782400")
     site = tmp_path / "html"
     shutil.copytree(made.html, site)
     printing.make_pdf(made.root, site, tmp_path / "kept")
-    with pikepdf.open(site / pdf_name()) as document:
+    with pikepdf.open(site / PDF) as document:
         assert str(document.docinfo["/CreationDate"]) == "D:20000229000000+00'00'"
         assert str(document.docinfo["/ModDate"]) == "D:20000229000000+00'00'"
     # The year of the citation is the release's, whatever the date of the build.
-    assert "(2026)." in leaves(site / pdf_name())[0]
-    with pikepdf.open(made.html / pdf_name()) as document:
+    assert "(2026)." in leaves(site / PDF)[0]
+    with pikepdf.open(made.html / PDF) as document:
         assert document.docinfo["/CreationDate"] == "D:19800101000000+00'00'"
 
 
@@ -467,19 +470,17 @@ def test_without_chromium_there_are_pages_and_no_offer_and_later_there_is(
     monkeypatch.delenv("CHROMIUM", raising=False)
     bare = book.build()
     assert bare.returncode == 0, bare.stdout + bare.stderr
-    lines = [line for line in bare.stdout.splitlines() if pdf_name() in line]
-    assert lines == [
-        f"no {pdf_name()}: Chromium was not found; install it, or set CHROMIUM to its path"
-    ]
+    lines = [line for line in bare.stdout.splitlines() if PDF in line]
+    assert lines == [f"no {PDF}: Chromium was not found; install it, or set CHROMIUM to its path"]
     assert "says little about it" in book.page("notes")
-    assert not (book.html / pdf_name()).exists()
+    assert not (book.html / PDF).exists()
     assert "kv-pdf" not in book.page("start")
     assert "nothing changed" in book.build().stdout
     monkeypatch.setenv("PATH", real)
     assert book.build().returncode == 0
-    assert (book.html / pdf_name()).is_file()
+    assert (book.html / PDF).is_file()
     assert "kv-pdf" in book.page("start")
-    assert "says little about it" in "".join(leaves(book.html / pdf_name())).replace("\n", " ")
+    assert "says little about it" in "".join(leaves(book.html / PDF)).replace("\n", " ")
 
 
 def test_a_browser_that_is_named_and_not_there_fails_the_build_and_keeps_the_pages(

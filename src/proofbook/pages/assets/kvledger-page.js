@@ -36,27 +36,16 @@
     setTimeout(() => note.remove(), NOTE_MS);
   }
 
-  function select(text) {
-    text.hidden = false;
-    const range = document.createRange();
-    range.selectNodeContents(text);
-    const selection = window.getSelection();
-    selection.removeAllRanges();
-    selection.addRange(range);
-  }
-
   /** Copy what an element says; where that is refused, select it for the reader to copy. */
   async function copy(button, text, name) {
     try {
       await navigator.clipboard.writeText(text.textContent);
       tell(button, `${name} copied.`);
-      return;
     } catch {
-      select(text);
+      text.hidden = false;
+      getSelection().selectAllChildren(text);
+      tell(button, `${name} selected: copy it with your keyboard.`);
     }
-    // The older way needs no permission, and works where the newer one is not offered.
-    if (document.execCommand("copy")) tell(button, `${name} copied.`);
-    else tell(button, `${name} selected: copy it with your keyboard.`);
   }
 
   function copyButton(text, name) {
@@ -84,25 +73,18 @@
     return list;
   }
 
-  function named([name, href], position) {
-    const code = element("code", {}, name);
-    return [position ? ", " : "", href ? element("a", { href }, code) : code];
-  }
-
   function numberCard(id) {
     const about = cards.numbers[id];
     const texts = ["BibTeX", "text"].map((name) => {
-      const text = element("pre", { class: "kv-citation" }, about[name]);
-      text.hidden = true;
+      const text = element("pre", { class: "kv-citation", hidden: "" }, about[name]);
       return [copyButton(text, name), text];
     });
-    const source = about.source && link(about.source);
     return [
       element("p", { id: "kv-card-name" }, element("code", {}, id)),
       element("div", { id: "kv-card-facts" }, facts([
         ["Kind", about.kind],
         ["Exact value", about.value],
-        ["Source", source],
+        ["Source", about.source && link(about.source)],
         ["Made in", link(about.page), ", cell ", element("code", {}, about.cell)],
       ])),
       element("p", { class: "kv-actions" }, ...texts.map(([button]) => button),
@@ -125,10 +107,9 @@
   // ---------------------------------------------------------------- the card
 
   const card = element("div", {
-    class: "kv-popup", id: "kv-card", role: "dialog", tabindex: "-1",
+    class: "kv-popup", id: "kv-card", role: "dialog", tabindex: "-1", hidden: "",
     "aria-labelledby": "kv-card-name",
   });
-  card.hidden = true;
   let shownFor = null; // The link that the card belongs to.
   let pinned = false; // Opened on purpose: stays until it is closed.
   let follow = () => {}; // Stops following the link as the page scrolls.
@@ -185,16 +166,9 @@
 
   /** Close the card; who was within it is back at its number. */
   function close() {
-    const link = shownFor;
-    const within = card.contains(document.activeElement);
+    if (card.contains(document.activeElement)) shownFor.focus({ preventScroll: true });
     hide();
-    if (within) {
-      returning = true;
-      link.focus({ preventScroll: true });
-      returning = false;
-    }
   }
-  let returning = false;
 
   const soon = (action, wait) => { clearTimeout(timer); timer = setTimeout(action, wait); };
   const isHeld = () => pinned || (shownFor !== null && shownFor === document.activeElement);
@@ -214,7 +188,7 @@
 
   document.addEventListener("focusin", (event) => {
     const link = trigger(event.target);
-    if (link && !returning && link.matches(":focus-visible")) show(link);
+    if (link && link.matches(":focus-visible")) show(link);
     else if (!link && !card.contains(event.target)) hide();
   });
 
