@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+
+from proofbook.files import write_whole
 
 Answer = TypeVar("Answer")
 
@@ -93,15 +94,7 @@ def merged(path: Path, new: Iterable[Record]) -> list[dict[str, Any]]:
 def write(path: Path, records: Sequence[dict[str, Any]]) -> None:
     """Replace the file in one step: a reader sees the old records or the new ones, whole."""
     text = json.dumps(records, indent=1, ensure_ascii=False) + "\n"
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, text.encode())
 
 
 def _short(value: float) -> float:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.axe import axe_finds_nothing
 from browser.driver import MODES, WIDTHS, Visit, chromium, new_visit, serve
 from browser.whole import CHECKS, ONCE
 from playwright.sync_api import Browser, Page
