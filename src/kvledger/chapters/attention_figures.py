@@ -21,25 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator, PercentFormatter
 
+from kvledger.chapters import attention_report as report
 from kvledger.chapters.attention_costs import fitted
-from kvledger.chapters.attention_report import (
-    KERNEL,
-    NOTHING,
-    PLACED,
-    SHOWN_SIZES,
-    baseline_label,
-    host_microseconds,
-    in_view,
-    is_nothing,
-    main_sweep,
-    peer_label,
-    quartiles,
-    ratios,
-    shown,
-    sweep_of,
-    titled,
-    view,
-)
 from kvledger.chapters.drawing import (
     DASHED,
     DOTTED,
@@ -79,7 +62,7 @@ def nothing(title: str) -> Figure:
     """Draw an empty panel that says that nothing was measured."""
     fig, ax = headed(1.6, title)
     ax.axis("off")
-    ax.text(0.5, 0.45, NOTHING, ha="center", va="center", transform=ax.transAxes)
+    ax.text(0.5, 0.45, report.NOTHING, ha="center", va="center", transform=ax.transAxes)
     return fig
 
 
@@ -130,12 +113,7 @@ def table_reads(lengths: Sequence[int], page_sizes: Sequence[int]) -> pd.DataFra
 def page_table(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw requests' tokens, the table's entries and the pool they point into, row by row.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`small_table` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`small_table` gives it.
     """
     size = int(frame["page_size"].iloc[0])
     step = size + 0.6
@@ -197,15 +175,10 @@ def page_table_title(frame: pd.DataFrame) -> str:
 def latency(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw time against contiguous by page size, a panel a peer; quartiles are bands.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.chapters.attention_report.main_sweep` gives it.
-    title : str
-        What is shown.
+    The frame is as :func:`kvledger.chapters.attention_report.main_sweep` gives it.
     """
     paged = frame[(frame["layout"] != "contiguous") & frame["ratio"].notna()]
-    if is_nothing(frame) or paged.empty:
+    if report.is_nothing(frame) or paged.empty:
         return nothing(title)
     peers = panels_of(paged, "peer")
     columns = min(3, len(peers))
@@ -222,8 +195,8 @@ def latency(frame: pd.DataFrame, *, title: str) -> Figure:
                 _placed_line(ax, part, layout)
         ax.axhline(1.0, color=INK.ink, lw=0.8, zorder=0)
         base = str(mine["baseline"].iloc[0])
-        against = "itself" if base == peer else peer_label(base)
-        ax.set_title(f"{peer_label(str(peer))}\nagainst {against}", fontsize=9, pad=4)
+        against = "itself" if base == peer else report.peer_label(base)
+        ax.set_title(f"{report.peer_label(str(peer))}\nagainst {against}", fontsize=9, pad=4)
         ax.grid(axis="y")
         powers_of_two(ax, sizes, _MOST_TICKS)
         ax.set_xlim(float(sizes.min()) / 1.4, float(sizes.max()) * 1.4)
@@ -251,7 +224,7 @@ def _placed_line(ax: Axes, part: pd.DataFrame, layout: str) -> None:
     xs, ys, low, high = (part[name].to_numpy(float) for name in names)
     ax.fill_between(xs, low, high, color=INK.faint, alpha=0.3, lw=0)
     look: Look = {"linestyle": "-" if layout == "random" else DASHED, "markersize": 4}
-    ax.plot(xs, ys, color=INK.ink, label=PLACED[layout], **look, **_placed(layout))
+    ax.plot(xs, ys, color=INK.ink, label=report.PLACED[layout], **look, **_placed(layout))
 
 
 def latency_title(record: Record | None) -> str:
@@ -262,18 +235,20 @@ def latency_title(record: Record | None) -> str:
     >>> latency_title(None)
     'Time against contiguous memory\n(no device)'
     """
-    seen = view(record)
+    seen = report.view(record)
     times = []
-    for timing in () if seen is None else sweep_of(*seen):
+    for timing in () if seen is None else report.sweep_of(*seen):
         base = None if seen is None else seen.record.baseline(timing)
-        if timing.page_size in SHOWN_SIZES and base is not None:
-            middle = quartiles(ratios(timing, base))[1]
+        if timing.page_size in report.SHOWN_SIZES and base is not None:
+            middle = report.quartiles(report.ratios(timing, base))[1]
             times.append(f"{format_value(middle, '.2f')} (pages of {timing.page_size})")
     if not times:
-        return titled("Time against contiguous memory", record)
-    against = baseline_label(record)
+        return report.titled("Time against contiguous memory", record)
+    against = report.baseline_label(record)
     than = "without pages" if against == "itself" else f"{against} without pages"
-    return titled(f"{in_view(record)} takes {' and '.join(times)} times as long as {than}", record)
+    return report.titled(
+        f"{report.in_view(record)} takes {' and '.join(times)} times as long as {than}", record
+    )
 
 
 def bandwidth(frame: pd.DataFrame, *, title: str, bar: float, bar_words: str) -> Figure:
@@ -281,18 +256,11 @@ def bandwidth(frame: pd.DataFrame, *, title: str, bar: float, bar_words: str) ->
 
     A peer that was timed on contiguous memory only is a level line.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.chapters.attention_report.main_sweep` gives it.
-    title : str
-        What is shown.
-    bar : float
-        The share that this project's kernel is to reach: a level line where it was timed.
-    bar_words : str
-        What the line is.
+    The frame is as :func:`kvledger.chapters.attention_report.main_sweep` gives it. bar: the
+    share that this project's kernel is to reach: a level line where it was timed. bar_words:
+    what the line is.
     """
-    if is_nothing(frame):
+    if report.is_nothing(frame):
         return nothing(title)
     fig, ax = headed(3.7, title)
     sizes = frame.loc[frame["layout"] == "random", "page_size"].astype(int)
@@ -302,14 +270,14 @@ def bandwidth(frame: pd.DataFrame, *, title: str, bar: float, bar_words: str) ->
         mine = frame[frame["peer"] == peer]
         colour, line, marker = PEER_STYLES.get(peer, LineStyle(INK.faint, DOTTED, "*"))
         part = mine[mine["layout"] == "random"]
-        words = peer_label(peer)
+        words = report.peer_label(peer)
         xs, ys = part["page_size"].to_numpy(float), part["share"].to_numpy(float)
         if part.empty:
             xs, ys = np.array([least, most], float), np.full(2, float(mine["share"].iloc[0]))
             words, marker = f"{words}, contiguous", ""
         ax.plot(xs, ys, color=colour, linestyle=line, marker=marker, markersize=4.5)
         ends.append((float(xs[-1]), float(ys[-1]), words))
-    if KERNEL in set(frame["peer"]):
+    if report.KERNEL in set(frame["peer"]):
         ax.axhline(bar, color=INK.ink, lw=0.8, linestyle=DOTTED, zorder=0)
         ends.append((float(most), bar, bar_words))
     powers_of_two(ax, sizes if len(sizes) else [least, most], _MOST_TICKS)
@@ -329,28 +297,23 @@ def bandwidth_title(record: Record | None) -> str:
     >>> bandwidth_title(None)
     'Share of the copy bandwidth, pages at random\n(no device)'
     """
-    size = SHOWN_SIZES[0]
-    frame = main_sweep(record)
-    seen = view(record)
+    size = report.SHOWN_SIZES[0]
+    frame = report.main_sweep(record)
+    seen = report.view(record)
     share = None
     if seen is not None:
         mine = frame[(frame["peer"] == seen.peer) & (frame["layout"] == "random")]
         share = mine.set_index("page_size")["share"].get(size)
     if share is None:
-        return titled("Share of the copy bandwidth, pages at random", record)
-    words = f"In pages of {size} at random, {in_view(record)} reaches"
-    return titled(f"{words} {format_value(share, '.1%')} of the copy bandwidth", record)
+        return report.titled("Share of the copy bandwidth, pages at random", record)
+    words = f"In pages of {size} at random, {report.in_view(record)} reaches"
+    return report.titled(f"{words} {format_value(share, '.1%')} of the copy bandwidth", record)
 
 
 def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw published run times (hollow, with their bounds) above measured ones (full).
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.chapters.published.beside` gives it.
-    title : str
-        What is shown.
+    The frame is as :func:`kvledger.chapters.published.beside` gives it.
     """
     fig, ax = headed(0.29 * len(frame) + 1.55, title)
     gap = (frame["kind"] == "measured").cumsum().clip(upper=1) * 0.8
@@ -391,10 +354,7 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
 def beside_published_title(frame: pd.DataFrame) -> str:
     """Say how long attention through a page table takes at most, elsewhere and here.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.chapters.published.beside` gives it.
+    The frame is as :func:`kvledger.chapters.published.beside` gives it.
 
     Examples
     --------
@@ -417,14 +377,9 @@ def beside_published_title(frame: pd.DataFrame) -> str:
 def line(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw seconds against pages with the fitted line, and below how far off it each page size is.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.chapters.attention_costs.points` gives it.
-    title : str
-        What is shown.
+    The frame is as :func:`kvledger.chapters.attention_costs.points` gives it.
     """
-    if is_nothing(frame) or frame["line_ms"].isna().all():
+    if report.is_nothing(frame) or frame["line_ms"].isna().all():
         return nothing(title)
     fig, (ax, below) = headed(4.6, title, 2, 1, height_ratios=[2.0, 1.0])
     for layout in panels_of(frame, "layout"):
@@ -436,7 +391,7 @@ def line(frame: pd.DataFrame, *, title: str) -> Figure:
         lines = part["line_ms"].to_numpy(float)
         ax.plot(pages, lines, color=PURPLE, lw=2, linestyle="-" if full else DASHED)
         look = {"linestyle": "", "color": INK.ink, "ms": 4.5, **_placed(layout)}
-        look["label"] = f"{PLACED[layout]}: c = {_c(part)}"
+        look["label"] = f"{report.PLACED[layout]}: c = {_c(part)}"
         ax.plot(pages, ms, **look)
         sizes = part["page_size"].to_numpy(float)
         if full:
@@ -459,7 +414,7 @@ def line(frame: pd.DataFrame, *, title: str) -> Figure:
 
 
 def _c(part: pd.DataFrame) -> str:
-    c, low, high = (shown(part[name].iloc[0], ".3f") for name in ("c", "c_low", "c_high"))
+    c, low, high = (report.shown(part[name].iloc[0], ".3f") for name in ("c", "c_low", "c_high"))
     return f"{c} ({low} to {high}) token slots a page"
 
 
@@ -481,25 +436,22 @@ def line_title(record: Record | None) -> str:
     """
     cost = fitted(record)
     if cost is None:
-        return titled("A cost for each page, if the times are on a line", record)
+        return report.titled("A cost for each page, if the times are on a line", record)
     c = format_value(float(cost.c_slots), ".3f")
     if cost.straight:
-        return titled(f"A page costs the time of {c} tokens: the times are on a line", record)
+        return report.titled(
+            f"A page costs the time of {c} tokens: the times are on a line", record
+        )
     words = f"Fitted, a page costs the time of {c} tokens, but the times are not on a line"
-    return titled(words, record)
+    return report.titled(words, record)
 
 
 def host(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw host time by page size: what each decode step takes, and what each prompt token takes.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.chapters.attention_report.host_work` gives it.
-    title : str
-        What is shown.
+    The frame is as :func:`kvledger.chapters.attention_report.host_work` gives it.
     """
-    if is_nothing(frame):
+    if report.is_nothing(frame):
         return nothing(title)
     panels = panels_of(frame, "each")
     fig, axes = headed(2.5 * len(panels) + 0.4, title, len(panels), 1, squeeze=False)
@@ -532,11 +484,13 @@ def host_title(record: Record | None) -> str:
     >>> host_title(None)
     'Host work by page size\n(no device)'
     """
-    sizes = reversed(SHOWN_SIZES)
-    found = {size: host_microseconds(record, "build_page_table", size) for size in sizes}
+    sizes = reversed(report.SHOWN_SIZES)
+    found = {size: report.host_microseconds(record, "build_page_table", size) for size in sizes}
     times = [
-        f"{us} \N{MICRO SIGN}s in pages of {size}" for size, us in found.items() if us != NOTHING
+        f"{us} \N{MICRO SIGN}s in pages of {size}"
+        for size, us in found.items()
+        if us != report.NOTHING
     ]
     if not times:
-        return titled("Host work by page size", record)
-    return titled(f"Making the page table anew takes {', '.join(times)}", record)
+        return report.titled("Host work by page size", record)
+    return report.titled(f"Making the page table anew takes {', '.join(times)}", record)

@@ -46,12 +46,8 @@ _PARTS: Mapping[str, str] = {
 def small_example(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw what each page size costs three requests: tokens, slack and metadata, in slots.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns page_size, tokens, tail_slack_slots, metadata_slots; slots per request.
-    title : str
-        The conclusion.
+    The frame has columns page_size, tokens, tail_slack_slots, metadata_slots; slots per
+    request.
     """
     parts = {"tokens": "used", "tail_slack_slots": "tail slack", "metadata_slots": "metadata"}
     words: Look = {"x_label": "slots a request", "name": "page_size", "named": "pages of {}"}
@@ -74,17 +70,9 @@ def small_example_title(frame: pd.DataFrame) -> str:
 def cost_shares(frame: pd.DataFrame, *, title: str, tolerance: float, absent: str = "") -> Figure:
     """Draw each cost's share of the tokens held by page size, one line a cost.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.decision.decision_survey.shares` gives it. Shares of
-        nothing are left out, as the axis is logarithmic.
-    title : str
-        The conclusion.
-    tolerance : float
-        Share at which a level line stands.
-    absent : str
-        What is not measured, written below the title.
+    The frame is as :func:`kvledger.decision.decision_survey.shares` gives it. Shares of nothing
+    are left out, as the axis is logarithmic. tolerance: share at which a level line stands.
+    absent: what is not measured, written below the title.
     """
     fig, ax = headed(4.0, title + (f"\n({absent})" if absent else ""))
     near = frame[frame["near"].astype(bool)]["page_size"].astype(float)
@@ -130,12 +118,8 @@ def _powers_within(low: float, high: float) -> list[int]:
 def cost_shares_title(frame: pd.DataFrame, tolerance: float) -> str:
     """Say which page sizes are near the best in memory, and which cost is the largest above.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.decision.decision_survey.shares` gives it.
-    tolerance : float
-        What counts as near, as a share of the least.
+    The frame is as :func:`kvledger.decision.decision_survey.shares` gives it. tolerance: what
+    counts as near, as a share of the least.
 
     Examples
     --------
@@ -161,18 +145,9 @@ def near_ranges(
 ) -> Figure:
     """Draw the page sizes near the best: by trace for one model, by model for one trace.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.decision.decision_survey.answers` gives it.
-    title : str
-        The conclusion.
-    trace, model : str
-        The one trace and the one model.
-    mark : int
-        A page size to mark.
-    panels : sequence of str
-        What either of the two panels shows.
+    The frame is as :func:`kvledger.decision.decision_survey.answers` gives it. trace, model:
+    the one trace and the one model. mark: a page size to mark. panels: what either of the two
+    panels shows.
     """
     # Models of one size keep their order, whatever kind of numbers the frame holds.
     by_trace = frame[frame["model"] == model].sort_values("mean_tokens", kind="stable")
@@ -208,10 +183,7 @@ def _ranges(ax: Axes, rows: pd.DataFrame, names: str, title: str, mark: int) -> 
 def near_ranges_title(frame: pd.DataFrame) -> str:
     """Say how far the largest page size near the best moves with the trace and with the model.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.decision.decision_survey.answers` gives it.
+    The frame is as :func:`kvledger.decision.decision_survey.answers` gives it.
 
     Examples
     --------
@@ -237,17 +209,10 @@ def needed_costs(
 ) -> Figure:
     """Draw what a page must cost for each page size to be near the best, one panel a trace.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.decision.decision_survey.needed` gives it. A bar that
-        begins at no cost begins at the edge, and one without an end ends there.
-    title : str
-        The conclusion.
-    measured : tuple of float, optional
-        The measured cost of reading and the ends of its interval; no end is None.
-    absent : str
-        What is written where it is not measured.
+    The frame is as :func:`kvledger.decision.decision_survey.needed` gives it. A bar that begins
+    at no cost begins at the edge, and one without an end ends there. measured: the measured
+    cost of reading and the ends of its interval; no end is None. absent: what is written where
+    it is not measured.
     """
     names, rows = panels_of(frame, "trace"), frame["page_size"].nunique()
     height, said = len(names) * (0.27 * rows + 0.75) + 0.75, f"\n({absent})" if absent else ""
@@ -288,12 +253,8 @@ def needed_costs(
 def needed_costs_title(frame: pd.DataFrame, page_size: int) -> str:
     """Say up to which cost a page size is near the best, trace by trace.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.decision.decision_survey.needed` gives it.
-    page_size : int
-        One of those in it.
+    The frame is as :func:`kvledger.decision.decision_survey.needed` gives it. page_size: one of
+    those in it.
 
     Examples
     --------

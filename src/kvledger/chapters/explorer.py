@@ -40,22 +40,6 @@ SCRIPTS = (
 )
 ASSETS = Path(__file__).parent / "assets"
 FORM = Path(__file__).with_name("explorer_form.html")
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
-def base36(number: int) -> str:
-    """Write a whole number of at least 0 in base 36.
-
-    Examples
-    --------
-    >>> base36(0), base36(35), base36(36)
-    ('0', 'z', '10')
-    """
-    text = ""
-    while number >= 36:
-        number, digit = divmod(number, 36)
-        text = _DIGITS[digit] + text
-    return _DIGITS[number] + text
 
 
 def packed(table: LengthTable) -> str:
@@ -70,11 +54,12 @@ def packed(table: LengthTable) -> str:
     >>> packed(as_lengths([5, 5, 9]))
     '5.2 4'
     """
-    gaps = np.diff(table.tokens, prepend=0)
-    return " ".join(
-        base36(gap) if requests == 1 else f"{base36(gap)}.{base36(requests)}"
-        for gap, requests in zip(gaps.tolist(), table.requests.tolist(), strict=True)
+    gaps, requests = (
+        [np.base_repr(number, 36).lower() for number in column.tolist()]
+        for column in (np.diff(table.tokens, prepend=0), table.requests)
     )
+    pairs = zip(gaps, requests, strict=True)
+    return " ".join(gap if many == "1" else f"{gap}.{many}" for gap, many in pairs)
 
 
 def explorer_data() -> dict[str, Any]:

@@ -84,14 +84,8 @@ def _present(frame: pd.DataFrame) -> list[str]:
 def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
     """Draw what each pool's capacity is made of over time, one panel below the other.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.replays.growth.over_time` gives it.
-    title : str
-        The conclusion.
-    x_label : str
-        What time is counted in.
+    The frame is as :func:`kvledger.replays.growth.over_time` gives it. x_label: what time is
+    counted in.
     """
     names = panels_of(frame, "policy")
     fig, axes = headed(1.25 * len(names) + 1.2, title, len(names), squeeze=False)
@@ -123,10 +117,8 @@ def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
 def pools_title(shares: pd.DataFrame) -> str:
     """Say under which policy tokens fill least of the pool, and under which most.
 
-    Parameters
-    ----------
-    shares : DataFrame
-        As :func:`kvledger.replays.growth.mean_shares` gives it, of the replays that are drawn.
+    shares: as :func:`kvledger.replays.growth.mean_shares` gives it, of the replays that are
+    drawn.
 
     Examples
     --------
@@ -142,12 +134,7 @@ def pools_title(shares: pd.DataFrame) -> str:
 def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw small pools step by step, in slots: one bar a step, one panel a policy.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.replays.growth.step_by_step` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.replays.growth.step_by_step` gives it.
     """
     names = panels_of(frame, "policy")
     fig, axes = headed(3.8, title, 1, len(names), squeeze=False, sharey=True)
@@ -185,14 +172,8 @@ def slot_steps_title(frame: pd.DataFrame) -> str:
 def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figure:
     """Draw how many requests run and wait over time, one panel a setting, on one scale.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.replays.growth.over_time` gives it.
-    title : str
-        The conclusion.
-    panels : mapping of str to str
-        Setting to what its panel is called.
+    The frame is as :func:`kvledger.replays.growth.over_time` gives it. panels: setting to what
+    its panel is called.
     """
     alike = {"squeeze": False, "sharex": True, "sharey": True}
     fig, axes = headed(1.6 * len(panels) + 0.8, title, len(panels), **alike)
@@ -217,10 +198,7 @@ def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figu
 def loads_title(strain: pd.DataFrame) -> str:
     """Say how often requests were preempted under each way to arrive.
 
-    Parameters
-    ----------
-    strain : DataFrame
-        As :func:`kvledger.replays.growth.pressure` gives it, of the replays that are drawn.
+    strain: as :func:`kvledger.replays.growth.pressure` gives it, of the replays that are drawn.
 
     Examples
     --------
@@ -236,12 +214,7 @@ def loads_title(strain: pd.DataFrame) -> str:
 def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw the hit rate of a prefix cache against its size, and of one that never evicts.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.replays.growth.hit_rates` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.replays.growth.hit_rates` gives it.
     """
     fig, ax = headed(3.3, title)
     sized = frame[frame["capacity_slots"].notna()]
@@ -281,13 +254,8 @@ def hits_title(frame: pd.DataFrame) -> str:
 def beside_paper(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw replayed shares as dots beside published ones as ticks, one row a share.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.replays.figure2.shares` gives it; rows without a published
-        share are left out.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.replays.figure2.shares` gives it; rows without a published
+    share are left out.
     """
     frame = frame[frame["published"].notna()]
     fig, ax = headed(0.27 * len(frame) + 1.2, title)

@@ -30,12 +30,7 @@ COST_AXIS = "c, cost of a page in token slots"
 def cost_lines(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw the cost of each page size as a line in c, and the lower envelope along them.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.accounting.survey.cost_lines` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.accounting.survey.cost_lines` gives it.
     """
     fig, ax = headed(3.8, title)
     edge = frame[frame["c_from"].notna()]
@@ -89,16 +84,8 @@ def best_by_cost(
 ) -> Figure:
     """Draw the best page size as steps over the cost per page, one line per trace.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Envelopes in long form: trace, page_size, c_from, c_to.
-    title : str
-        The conclusion.
-    c_min, c_max : float
-        Range of the cost axis, in token slots.
-    mark : int
-        Page size to mark with a level line.
+    The frame has envelopes in long form: trace, page_size, c_from, c_to. c_min, c_max: range of
+    the cost axis, in token slots. mark: page size to mark with a level line.
     """
     fig, ax = headed(3.9, title)
     ends = []
@@ -139,12 +126,7 @@ def envelopes_title(frame: pd.DataFrame, page_size: int) -> str:
 def flat_optimum(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw the page sizes within one percent of the best, the best, and the closed form.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.accounting.survey.closed_form` gives it, for one c.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.accounting.survey.closed_form` gives it, for one c.
     """
     fig, ax = headed(0.34 * len(frame) + 1.3, title)
     at = -np.arange(len(frame), dtype=float)
@@ -181,12 +163,7 @@ def flat_title(frame: pd.DataFrame) -> str:
 def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw what metadata bytes cost in slots, model by model, below what a page size needs.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.accounting.survey.bytes_in_slots` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.accounting.survey.bytes_in_slots` gives it.
     """
     order = panels_of(frame.sort_values("kv_bytes_per_token", kind="stable"), "model")
     fig, ax = headed(0.19 * len(order) + 1.5, title)

@@ -53,13 +53,8 @@ def paper_numbers() -> pd.DataFrame:
     """
     computed = _paper_recomputed()
     rows = [
-        {
-            "claim": row["id"],
-            "published": row["value"],
-            "unit": row["unit"],
-            "where": row["where"],
-            **_compared(row["id"], row["value"], computed.get(row["id"])),
-        }
+        {"claim": row["id"], "published": row["value"], "unit": row["unit"], "where": row["where"]}
+        | _compared(row["id"], row["value"], computed.get(row["id"]))
         for row in _rows("paper_pagedattention.csv")
     ]
     return pd.DataFrame(rows, dtype=object)
@@ -76,14 +71,9 @@ def case_numbers() -> pd.DataFrame:
     630
     """
     rows = [
-        {
-            "case": row["id"],
-            "given": row["given"],
-            "published": row["answer"],
-            "unit": row["unit"],
-            **_compared(row["id"], row["answer"], _CASES[row["id"]]()),
-            "thread": row["thread"],
-        }
+        {"case": row["id"], "given": row["given"], "published": row["answer"], "unit": row["unit"]}
+        | _compared(row["id"], row["answer"], _CASES[row["id"]]())
+        | {"thread": row["thread"]}
         for row in _rows("cases.csv")
     ]
     return pd.DataFrame(rows, dtype=object)
@@ -107,18 +97,12 @@ def model_numbers() -> pd.DataFrame:
     """
     rows = []
     for row in _rows("models.csv"):
-        shape = load_models()[row["model"]]
-        published = row["B_per_token_all_layers_as_full"]
-        rows.append(
-            {
-                "model": shape.name,
-                "published": int(published),
-                "recomputed": shape.kv_bytes_per_token,
-                "past window": shape.growth_bytes_per_token,
-                "verdict": _verdict(published, shape.kv_bytes_per_token),
-            }
-        )
-    return pd.DataFrame(rows, dtype=object)
+        shape, published = load_models()[row["model"]], row["B_per_token_all_layers_as_full"]
+        bytes_now = shape.kv_bytes_per_token, shape.growth_bytes_per_token
+        verdict = _verdict(published, shape.kv_bytes_per_token)
+        rows.append((shape.name, int(published), *bytes_now, verdict))
+    columns = ["model", "published", "recomputed", "past window", "verdict"]
+    return pd.DataFrame(rows, columns=columns, dtype=object)
 
 
 def _rows(name: str) -> list[dict[str, str]]:
@@ -267,16 +251,11 @@ def printed_costs() -> pd.DataFrame:
     >>> printed_costs().loc[3, "published"]
     'up to 37% longer'
     """
-    return pd.DataFrame(
-        {
-            "source": f"{SOURCES[row['citation']]}, {row['where']}",
-            "what": row["what"],
-            "published": _printed(row),
-            "against": row["against"],
-            "setting": row["setting"],
-        }
-        for row in cost_numbers().to_dict("records")
-    ).astype(object)
+    frame = cost_numbers()
+    rows = frame.to_dict("records")
+    frame["source"] = [f"{SOURCES[row['citation']]}, {row['where']}" for row in rows]
+    frame["published"] = [_printed(row) for row in rows]
+    return frame[["source", "what", "published", "against", "setting"]]
 
 
 def _printed(row: Mapping[Any, Any]) -> str:
@@ -322,18 +301,10 @@ def beside(record: Record | None) -> pd.DataFrame:
                 continue
             low, middle, high = quartiles(ratios(timing, base))
             against = "itself" if base.peer == name else peer_label(base.peer)
-            rows.append(
-                {
-                    "label": f"{peer_label(name)}: pages of {timing.page_size}",
-                    "kind": "measured",
-                    "low": low,
-                    "middle": middle,
-                    "high": high,
-                    "words": format_value(middle, ".2f"),
-                    "against": f"{against}, contiguous",
-                    "source": seen.record.label,
-                }
-            )
+            label = f"{peer_label(name)}: pages of {timing.page_size}"
+            mine = {"label": label, "kind": "measured", "low": low, "middle": middle, "high": high}
+            mine["words"] = format_value(middle, ".2f")
+            rows.append(mine | {"against": f"{against}, contiguous", "source": seen.record.label})
     return pd.DataFrame(rows, dtype=object)
 
 
@@ -382,18 +353,12 @@ def data_files() -> pd.DataFrame:
     >>> "traces/bwb_v2.lengths.csv" in set(data_files()["file"])
     True
     """
-    manifest = tomllib.loads(data_file("manifest.toml").read_text(encoding="utf-8"))
-    rows = [
-        {
-            "file": entry["path"],
-            "holds": entry["holds"],
-            "licence": entry["licence"].split(";")[0],
-            "SHA-256": entry["sha256"][:_DIGEST_CHARACTERS],
-        }
-        for entry in manifest["file"]
-        if entry["kind"] in ("derived", "facts")
-    ]
-    return pd.DataFrame(rows, dtype=object)
+    files = tomllib.loads(data_file("manifest.toml").read_text(encoding="utf-8"))["file"]
+    listed = [entry for entry in files if entry["kind"] in ("derived", "facts")]
+    frame = pd.DataFrame(listed, dtype=object).rename(columns={"path": "file"})
+    frame["licence"] = [entry["licence"].split(";")[0] for entry in listed]
+    frame["SHA-256"] = [entry["sha256"][:_DIGEST_CHARACTERS] for entry in listed]
+    return frame[["file", "holds", "licence", "SHA-256"]]
 
 
 def benchmarks() -> pd.DataFrame:

@@ -46,6 +46,7 @@ HELD = ("used", "tail slack", "reserved")
 TOKENS = ("used", "points at")
 """The parts that are a token of a request."""
 
+_COLUMNS = ["panel", "request", "slot", "page", "part"]
 _GAP = 0.25  # between pages, in slots
 _PART_WORDS = {"used": "tokens", "points at": "positions that point at shared pages"}
 
@@ -60,17 +61,12 @@ def contiguous_slots(panel: str, lengths: Sequence[int], held: Sequence[int]) ->
     >>> contiguous_slots("reserve 4", [3], held=[4])["part"].tolist()
     ['used', 'used', 'used', 'reserved']
     """
-    return pd.DataFrame(
-        {
-            "panel": panel,
-            "request": request,
-            "slot": slot,
-            "page": None,
-            "part": "used" if slot < tokens else "reserved",
-        }
+    rows = [
+        (panel, request, slot, None, "used" if slot < tokens else "reserved")
         for request, (tokens, slots) in enumerate(zip(lengths, held, strict=True))
         for slot in range(slots)
-    )
+    ]
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def paged_slots(
@@ -90,28 +86,18 @@ def paged_slots(
             return "points at"
         return "used" if slot < tokens else "tail slack"
 
-    return pd.DataFrame(
-        {
-            "panel": panel,
-            "request": request,
-            "slot": slot,
-            "page": slot // page_size,
-            "part": part(request, slot, tokens),
-        }
+    rows = [
+        (panel, request, slot, slot // page_size, part(request, slot, tokens))
         for request, tokens in enumerate(lengths)
         for slot in range(-(-tokens // page_size) * page_size)
-    )
+    ]
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def slots(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw every slot as a square, one panel below the other.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Rows of squares; panels and requests in order.
-    title : str
-        The conclusion.
+    The frame has rows of squares, panels and requests in order.
     """
     panels = panels_of(frame, "panel")
     counts = [int(frame.loc[frame["panel"] == p, "request"].nunique()) for p in panels]
@@ -272,12 +258,7 @@ def expectation_title(frame: pd.DataFrame, near: int) -> str:
 def slack_distribution(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw how many requests leave each number of slots unused, beside an even spread.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns tail_slack_slots, share (of requests) and even_share.
-    title : str
-        The conclusion.
+    The frame has columns tail_slack_slots, share (of requests) and even_share.
     """
     fig, ax = headed(2.9, title)
     shares = frame["share"].astype(float)
@@ -328,12 +309,7 @@ def slack_share_title(frame: pd.DataFrame, page_size: int) -> str:
 def held_and_spared(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw what is held in bars, and what sharing spared on a line of its own.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.accounting.survey.ledgers` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.accounting.survey.ledgers` gives it.
     """
     fig, ax = headed(0.75 * len(frame) + 1.0, title)
     for i, row in enumerate(frame.to_dict("records")):
@@ -378,12 +354,8 @@ def spared_title(frame: pd.DataFrame) -> str:
 def shared_blocks(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw the share of blocks that neighbours hold too, over the number of neighbours.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns trace, preamble ("with" or "without"), window_requests and shared_share.
-    title : str
-        The conclusion.
+    The frame has columns trace, preamble ("with" or "without"), window_requests and
+    shared_share.
     """
     fig, ax = headed(3.6, title)
     ends = []

@@ -35,12 +35,7 @@ _MOST_TICKS = 7
 def lengths(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw how many requests have each length, by powers of two: prompts, and final lengths.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.report.report_tables.length_counts` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.report.report_tables.length_counts` gives it.
     """
     fig, ax = headed(3.1, title)
     at = np.arange(len(frame), dtype=float)
@@ -74,12 +69,7 @@ def lengths_title(frame: pd.DataFrame) -> str:
 def tail_slack(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw tail slack by page size: as a share of what is held, and in slots per request.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.report.report_tables.tail_slack` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.report.report_tables.tail_slack` gives it.
     """
     fig, (left, right) = headed(3.4, title, 1, 2)
     xs = frame["page_size"].to_numpy(float)
@@ -131,12 +121,7 @@ def tail_slack_title(frame: pd.DataFrame, page_size: int) -> str:
 def sharing(frame: pd.DataFrame, *, title: str) -> Figure:
     """Draw the share of blocks that a neighbour holds too, over the number of neighbours.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.report.report_tables.sharing` gives it.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.report.report_tables.sharing` gives it.
     """
     fig, ax = headed(3.3, title)
     xs, shares = frame["window_requests"].to_numpy(float), frame["shared_share"].astype(float)
@@ -166,14 +151,8 @@ def sharing_title(frame: pd.DataFrame, neighbours: int = 64) -> str:
 def best_size(frame: pd.DataFrame, marks: Mapping[str, float], *, title: str) -> Figure:
     """Draw the best page size as steps over the cost per page, and what known structures cost.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As :func:`kvledger.report.report_tables.break_evens` gives it.
-    marks : mapping of str to float
-        Name of a structure to its cost, in token slots per page.
-    title : str
-        The conclusion.
+    The frame is as :func:`kvledger.report.report_tables.break_evens` gives it. marks: name of a
+    structure to its cost, in token slots per page.
     """
     fig, ax = headed(3.4, title)
     starts = frame["c_from"].astype(float).to_numpy()
