@@ -264,21 +264,19 @@ def _checked(
 ) -> tuple[Floats, Floats]:
     """Return pages and seconds as arrays, or say what cannot be fitted."""
     counts = np.asarray(pages, dtype=np.float64)
+    rounds = [len(row) for row in seconds]
+    said, accepted = f"pages are {list(pages)}", ""
     if counts.ndim != 1 or len(set(counts.tolist())) != counts.size or counts.size < at_least:
-        raise LedgerError(
-            f"{name}: pages are {list(pages)}; accepted: at least {at_least} numbers of pages, "
-            "all different"
-        )
-    if not (np.isfinite(counts).all() and (counts > 0).all()):
-        raise LedgerError(f"{name}: pages are {list(pages)}; accepted: whole numbers, at least 1")
-    if not tokens >= 1:
-        raise LedgerError(f"{name}: {tokens} tokens; accepted: at least 1")
-    rounds = {len(row) for row in seconds}
-    if len(seconds) != counts.size or len(rounds) != 1 or min(rounds) < MIN_REPETITIONS:
-        raise LedgerError(
-            f"{name}: {[len(row) for row in seconds]} repetitions at {counts.size} page sizes; "
-            f"accepted: one row for each page size, all of one length, at least {MIN_REPETITIONS}"
-        )
+        accepted = f"at least {at_least} numbers of pages, all different"
+    elif not (np.isfinite(counts).all() and (counts > 0).all()):
+        accepted = "whole numbers, at least 1"
+    elif not tokens >= 1:
+        said, accepted = f"{tokens} tokens", "at least 1"
+    elif len(rounds) != counts.size or len(set(rounds)) != 1 or rounds[0] < MIN_REPETITIONS:
+        said = f"{rounds} repetitions at {counts.size} page sizes"
+        accepted = f"one row for each page size, all of one length, at least {MIN_REPETITIONS}"
+    if accepted:
+        raise LedgerError(f"{name}: {said}; accepted: {accepted}")
     times = np.asarray(seconds, dtype=np.float64)
     bad = ~(np.isfinite(times) & (times > 0))
     if bad.any():

@@ -113,8 +113,32 @@ class FlashInfer(Peer):
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
         library = importlib.import_module("flashinfer")
         workspace = torch.zeros(self._WORKSPACE_BYTES, dtype=torch.uint8, device=inputs.q.device)
-        plan = _plan_latent if shape.latent else _plan_heads
-        return plan(library, workspace, shape, inputs)
+        out = inputs.q.new_empty(shape.batch, shape.q_heads, shape.value_dim)
+        types = {"q_data_type": inputs.q.dtype, "kv_data_type": inputs.k_pages.dtype}
+        options = types | {"sm_scale": inputs.scale}
+        indptr, indices, last_page_len = csr(inputs)
+        q = inputs.q.contiguous()
+        if shape.latent:
+            queries = _one_query_each(inputs)
+            rows = library.mla.MLAPlanMetadata.csr(queries, indptr, indices, inputs.lengths)
+            wrapper = library.mla.BatchMLAPagedAttentionWrapper(workspace)
+            wrapper.plan(
+                metadata=rows,
+                num_heads=shape.q_heads,
+                head_dim_ckv=shape.value_dim,
+                head_dim_kpe=shape.head_dim - shape.value_dim,
+                page_size=shape.page_size,
+                causal=False,
+                **options,
+            )
+            latent = inputs.k_pages[:, :, 0]  # [pages, page_size, head_dim]
+            return partial(wrapper.run, query=q, kv_cache=latent, out=out)
+        wrapper = library.BatchDecodeWithPagedKVCacheWrapper(
+            workspace, "NHD", use_tensor_cores=shape.group >= 4
+        )
+        heads = (shape.q_heads, shape.kv_heads, shape.head_dim)
+        wrapper.plan(indptr, indices, last_page_len, *heads, shape.page_size, **options)
+        return partial(wrapper.run, q, (inputs.k_pages, inputs.v_pages), out=out)
 
 
 def csr(inputs: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -128,49 +152,6 @@ def csr(inputs: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     indptr[1:] = used.sum(1).cumsum(0)
     last = (lengths - 1) % inputs.k_pages.shape[1] + 1
     return indptr, inputs.page_table[used], last.int()
-
-
-def _plan_heads(
-    library: Any, workspace: torch.Tensor, shape: DecodeShape, inputs: DecodeInputs
-) -> Step:
-    wrapper = library.BatchDecodeWithPagedKVCacheWrapper(
-        workspace, "NHD", use_tensor_cores=shape.group >= 4
-    )
-    wrapper.plan(
-        *csr(inputs),
-        shape.q_heads,
-        shape.kv_heads,
-        shape.head_dim,
-        shape.page_size,
-        q_data_type=inputs.q.dtype,
-        kv_data_type=inputs.k_pages.dtype,
-        sm_scale=inputs.scale,
-    )
-    out = inputs.q.new_empty(shape.batch, shape.q_heads, shape.value_dim)
-    return partial(wrapper.run, inputs.q.contiguous(), (inputs.k_pages, inputs.v_pages), out=out)
-
-
-def _plan_latent(
-    library: Any, workspace: torch.Tensor, shape: DecodeShape, inputs: DecodeInputs
-) -> Step:
-    indptr, indices, _ = csr(inputs)
-    wrapper = library.mla.BatchMLAPagedAttentionWrapper(workspace)
-    wrapper.plan(
-        metadata=library.mla.MLAPlanMetadata.csr(
-            _one_query_each(inputs), indptr, indices, inputs.lengths
-        ),
-        num_heads=shape.q_heads,
-        head_dim_ckv=shape.value_dim,
-        head_dim_kpe=shape.head_dim - shape.value_dim,
-        page_size=shape.page_size,
-        causal=False,
-        sm_scale=inputs.scale,
-        q_data_type=inputs.q.dtype,
-        kv_data_type=inputs.k_pages.dtype,
-    )
-    out = inputs.q.new_empty(shape.batch, shape.q_heads, shape.value_dim)
-    latent = inputs.k_pages[:, :, 0]  # [pages, page_size, head_dim]
-    return partial(wrapper.run, query=inputs.q.contiguous(), kv_cache=latent, out=out)
 
 
 class CudnnPaged(Peer):

@@ -245,7 +245,12 @@ class Stopwatch:
         """Return the seconds of one call, out of ``timed.calls`` made one after another."""
         if timed.timed_by == "events":
             return self._by_events(timed.call, timed.calls)
-        return self._by_host(timed.call, timed.calls) / timed.calls
+        self.wait()
+        start = time.perf_counter()
+        for _ in range(timed.calls):
+            timed.call()
+        self.wait()
+        return (time.perf_counter() - start) / timed.calls
 
     def wait(self) -> None:
         """Wait until the device has nothing left to do."""
@@ -253,14 +258,6 @@ class Stopwatch:
             import torch
 
             torch.cuda.synchronize(self.device)
-
-    def _by_host(self, call: Callable[[], Any], calls: int) -> float:
-        self.wait()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        self.wait()
-        return time.perf_counter() - start
 
     def _by_events(self, call: Callable[[], Any], calls: int) -> float:
         """Time calls by the device's clock, all of them queued before the first one starts.
@@ -270,8 +267,13 @@ class Stopwatch:
         """
         import torch
 
+        self.wait()
+        start = time.perf_counter()
+        call()  # warms it up, and says how long the host takes to launch one
+        launch_s = time.perf_counter() - start
+        self.wait()
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        wait_s = min(_LONGEST_WAIT_S, 1.5 * self._launch_s(call) * calls)
+        wait_s = min(_LONGEST_WAIT_S, 1.5 * launch_s * calls)
         torch.cuda._sleep(int(wait_s * _WAIT_CYCLES_PER_S))  # type: ignore[no-untyped-call]
         first.record()
         for _ in range(calls):
@@ -279,15 +281,6 @@ class Stopwatch:
         last.record()
         last.synchronize()
         return float(first.elapsed_time(last)) / 1000 / calls
-
-    def _launch_s(self, call: Callable[[], Any]) -> float:
-        """Seconds that the host takes to launch one call. Warms the call up too."""
-        self.wait()
-        start = time.perf_counter()
-        call()
-        taken = time.perf_counter() - start
-        self.wait()
-        return taken
 
 
 def run_rounds(

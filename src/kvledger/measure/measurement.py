@@ -335,7 +335,8 @@ class Run:
             reference: torch.Tensor | None = None
             requests = checked_requests(case)
             for peer in self._usable:
-                if not _is_for(peer, placement):
+                side_by_side = not peer.paged or peer.name in _OWN_CONTIGUOUS
+                if not (side_by_side if placement.layout == "contiguous" else peer.paged):
                     continue
                 start, sizes = time.monotonic(), (peer.name, placement.page_size)
                 kind = (peer.name, sizes not in seen)
@@ -346,7 +347,9 @@ class Run:
                 if reason is None:
                     self.say(f"{_name(peer, placement)}: preparing")
                     if reference is None:
-                        reference = _expected(inputs, requests, torch.float32)
+                        reference = paged_decode_reference(
+                            inputs.of_requests(requests), torch.float32
+                        )
                     try:
                         timed, timing = self._prepare(peer, placement, inputs, requests, reference)
                     except RefusedError as refused:
@@ -397,7 +400,7 @@ class Run:
         if peer.refuses(cut, self.device) is not None:
             lengths = short_lengths(case, ragged=False)
         short = inputs.shortened(lengths)
-        reference = _expected(short, everyone, torch.float64)
+        reference = paged_decode_reference(short)
         out = poisoned(peer.prepare(short))
         checked_error(out, everyone, reference, case.dtype, f"{_name(peer, placement)}, cut short")
 
@@ -423,16 +426,6 @@ class Run:
         absence = Absence(peer, case, page_size, reason)
         if absence not in self.absent:  # once for both layouts
             self.absent.append(absence)
-
-
-def _expected(inputs: DecodeInputs, requests: list[int], dtype: torch.dtype) -> torch.Tensor:
-    return paged_decode_reference(inputs.of_requests(requests), dtype)
-
-
-def _is_for(peer: Peer, placement: Placement) -> bool:
-    if placement.layout == "contiguous":
-        return not peer.paged or peer.name in _OWN_CONTIGUOUS
-    return peer.paged
 
 
 def _name(peer: Peer, placement: Placement) -> str:

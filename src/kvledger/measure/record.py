@@ -37,10 +37,7 @@ _BASELINE = "sdpa"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The code that measured: its commit, a digest of the room's modules, and whether edited.
-
-    ``commit`` and ``dirty`` are None where the checkout does not say.
-    """
+    """The code that measured, its commit and whether edited: None where the checkout is silent."""
 
     commit: str | None
     digest: str
@@ -158,10 +155,7 @@ class HostTiming:
 
 @dataclass(frozen=True)
 class Record:
-    """One run of the measuring command on one device.
-
-    ``file`` is the name of the file it was read from; it is not part of what was measured.
-    """
+    """One run of the measuring command on one device; ``file`` is where it was read from."""
 
     schema: int
     kind: str
@@ -265,9 +259,6 @@ def _quartiles(name: str, values: np.typing.NDArray[np.float64]) -> dict[str, ob
     return {name: median, f"{name}_low": low, f"{name}_high": high}
 
 
-# --------------------------------------------------------------------------- files
-
-
 def records_folder() -> Path:
     """Return the folder of records: `FOLDER_VARIABLE` if set, else ``data/measurements``."""
     named = os.environ.get(FOLDER_VARIABLE)
@@ -354,8 +345,6 @@ def _from_text(text: str) -> Record:
 def _no_constant(text: str) -> float:
     raise LedgerError(f"a number is {text}; accepted: finite numbers")
 
-
-# --------------------------------------------------------------------------- what must hold
 
 _WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
 

@@ -238,9 +238,6 @@ def join(  # type: ignore[no-untyped-def]
     )
 
 
-# --------------------------------------------------------------------------- a launch
-
-
 class Tiles(NamedTuple):
     """How the work is cut: tokens a step, warps a program, steps in flight, tokens a program.
 
@@ -265,7 +262,10 @@ class DecodePlan:
         self.shape = shape = check_decode(inputs)
         _check_kernel(shape, q)
         self.tiles = default_tiles(shape, k_pages.itemsize) if tiles is None else tiles
-        split_tokens = _split_tokens(shape, self.tiles, _units(q))
+        units = _INTERPRETED_UNITS
+        if q.device.type == "cuda":
+            units = torch.cuda.get_device_properties(q.device).multi_processor_count
+        split_tokens = _split_tokens(shape, self.tiles, units)
         self.splits = triton.cdiv(shape.longest, split_tokens)
         self.out = q.new_empty(shape.batch, shape.q_heads, shape.value_dim)
         parts = (shape.batch, shape.q_heads, self.splits if self.splits > 1 else 0)
@@ -341,9 +341,6 @@ def _milliseconds(plan: DecodePlan) -> float:
     return float(triton.testing.do_bench(plan, warmup=10, rep=30, return_mode="median"))
 
 
-# --------------------------------------------------------------------------- how work is cut
-
-
 def default_tiles(shape: DecodeShape, itemsize: int) -> Tiles:
     """Choose tiles for a shape and the bytes of an element of the cache."""
     row_bytes = (shape.head_dim + (0 if shape.latent else shape.value_dim)) * itemsize
@@ -393,12 +390,6 @@ def _split_tokens(shape: DecodeShape, tiles: Tiles, units: int) -> int:
 
 def _rows(group: int) -> int:
     return int(min(_MOST_ROWS, max(_LEAST_DOT, triton.next_power_of_2(group))))
-
-
-def _units(q: torch.Tensor) -> int:
-    if q.device.type != "cuda":
-        return _INTERPRETED_UNITS
-    return int(torch.cuda.get_device_properties(q.device).multi_processor_count)
 
 
 def attend_constants(shape: DecodeShape, tokens: int, splits: int) -> dict[str, Any]:
