@@ -144,13 +144,10 @@ def format_value(value: object, fmt: str | None = None, *, name: str = "value") 
     Raises
     ------
     InputError
-        For a value that is not a finite number or a text, a format outside the
-        language, a float or a long fraction without a format, a ``d`` of a value that
-        is not whole, or a text with a format.
+        For a value or a format outside of this language, or two that do not go together.
 
     Examples
     --------
-    >>> from fractions import Fraction
     >>> format_value(9000), format_value(524288), format_value(Fraction(153, 4))
     ('9000', '524,288', '38.25')
     >>> format_value(Fraction(3, 14), "fraction"), format_value(Fraction(3, 14), ".3g")

@@ -124,15 +124,8 @@ def canvas(height_in: float, nrows: int = 1, ncols: int = 1, **kwargs: Any) -> t
     ----------
     height_in : float
         Height in inches, footer included.
-    nrows, ncols : int
-        Grid of axes, as in :func:`matplotlib.pyplot.subplots`.
-    **kwargs
-        Passed on to :func:`matplotlib.pyplot.subplots`.
-
-    Returns
-    -------
-    (Figure, Axes or array of Axes)
-        As :func:`matplotlib.pyplot.subplots` returns them.
+    nrows, ncols, **kwargs
+        As :func:`matplotlib.pyplot.subplots` takes them, which makes what is returned.
     """
     import matplotlib.pyplot as plt
 
@@ -146,24 +139,14 @@ def canvas(height_in: float, nrows: int = 1, ncols: int = 1, **kwargs: Any) -> t
 def headline(fig: Figure, text: str) -> Text:
     """Write a figure's answer above everything else in it, in as many lines as it takes.
 
-    Parameters
-    ----------
-    fig : Figure
-        As :func:`canvas` makes it.
-    text : str
-        The answer. Lines of its own stay lines of their own.
-
-    Returns
-    -------
-    Text
-        The title, at the figure's left edge: axes begin further right the longer their labels.
-        For each line after the first the figure is made higher.
+    It stands at the figure's left edge: axes begin further right the longer their labels. For each
+    line after the first the figure is made higher. Lines of the text's own stay lines.
 
     Examples
     --------
     >>> fig, _ = canvas(2.0)
-    >>> headline(fig, "Pages of 4 hold 40 slots for 31 tokens").get_text()
-    'Pages of 4 hold 40 slots for 31 tokens'
+    >>> headline(fig, "Twice as many parts are sold").get_text()
+    'Twice as many parts are sold'
     """
     room = 72 * fig.get_figwidth() * 0.95  # what is drawn may be hinted a little wider
     lines: list[str] = []

@@ -50,14 +50,7 @@ def escaped(text: str) -> str:
 def bibtex(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
     """Return the BibTeX entry that cites one number, figure or table.
 
-    Parameters
-    ----------
-    entry : Entry
-        What is cited.
-    catalogue : Catalogue
-        The version of the book that it belongs to.
-    base_url : str
-        Public address of the book; where there is none, the address is relative to the book.
+    Without a public address of the book, that of the entry is relative to the book.
 
     Examples
     --------
@@ -124,16 +117,8 @@ def publish(catalogue: Catalogue, folder: Path, base_url: str = "") -> None:
     """Complete the files of every figure and table, and list everything as JSON.
 
     Writes ``numbers.json``, ``figures.json`` and ``tables.json`` into `folder`; in its folders
-    ``figures`` and ``tables`` the ``.bib`` and ``.json`` of each id, and the stamp of its drawings.
-
-    Parameters
-    ----------
-    catalogue : Catalogue
-        What the pages show.
-    folder : Path
-        Holds ``figures`` and ``tables``, as the cells saved them.
-    base_url : str
-        Public address of the book, if it has one.
+    ``figures`` and ``tables``, as the cells saved them, the ``.bib`` and ``.json`` of each id, and
+    the stamp of its drawings.
 
     Raises
     ------

@@ -42,10 +42,8 @@ def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: s
     ----------
     notebooks : mapping of str to notebook
         Page without suffix -> its notebook with outputs, as parsed from its file.
-    version : str
-        Of the book.
-    source_digest : str
-        Of the code and data that the outputs were made from.
+    version, source_digest : str
+        Of the book, and of the code and data that the outputs were made from.
 
     Returns
     -------

@@ -72,11 +72,8 @@ def emit(data: dict[str, object], metadata: dict[str, object]) -> None:
 def figures_folder() -> Path:
     """Return where figures are saved.
 
-    Returns
-    -------
-    Path
-        ``PROOFBOOK_FIGURES_DIR`` if it is set, else ``_build/figures`` of the repository,
-        else ``figures`` in the current folder.
+    That is ``PROOFBOOK_FIGURES_DIR`` if it is set, else ``_build/figures`` of the repository, else
+    ``figures`` in the current folder.
     """
     chosen = os.environ.get(FIGURES_VARIABLE)
     if chosen:

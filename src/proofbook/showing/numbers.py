@@ -106,16 +106,13 @@ def number(
 def cite(id: str) -> None:
     """Glue a published number as it was published, with its source.
 
+    The text is the published decimal, with a percent sign where the unit is one.
+
     Parameters
     ----------
     id : str
-        An id of ``data/claims.csv`` or of another table that the project names. The text is the
-        published decimal, with a percent sign where the unit is one.
-
-    Raises
-    ------
-    InputError
-        If no table holds the id.
+        An id of ``data/claims.csv`` or of another table that the project names; any other is an
+        InputError.
     """
     showing.check_id(id, NUMBER_ID, "number")
     claim = published(id)
