@@ -61,9 +61,11 @@ def _of_mode(rules: Iterable[Any], mode: str) -> Iterator[str]:
     attribute = re.compile(rf"""\[data-theme=["']?{mode}["']?\]""")
     for rule in rules:
         if rule.type == "qualified-rule":
+            # A comma within brackets parts no selectors.
+            every = re.split(r",(?![^()]*\))", tinycss2.serialize(rule.prelude))
             selectors = [
-                attribute.sub(f'[data-theme="{UNDECIDED}"]', selector)
-                for selector in _selectors(rule.prelude)
+                attribute.sub(f'[data-theme="{UNDECIDED}"]', selector.strip())
+                for selector in every
                 if attribute.search(selector)
             ]
             if selectors:
@@ -73,17 +75,6 @@ def _of_mode(rules: Iterable[Any], mode: str) -> Iterator[str]:
             found = "\n".join(_of_mode(inner, mode))
             if found:
                 yield f"@media{tinycss2.serialize(rule.prelude)}{{\n{found}\n}}"
-
-
-def _selectors(prelude: Iterable[Any]) -> list[str]:
-    """Split a list of selectors at its commas; those within brackets are no tokens of it."""
-    parts: list[list[Any]] = [[]]
-    for token in prelude:
-        if token.type == "literal" and token.value == ",":
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return [tinycss2.serialize(part).strip() for part in parts]
 
 
 def style_sheets(pages: Iterable[str]) -> list[str]:

@@ -15,8 +15,7 @@ import re
 import struct
 import textwrap
 from collections.abc import Iterable
-from html import escape
-from html.parser import HTMLParser
+from html import escape, unescape
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
@@ -29,33 +28,17 @@ from sphinx.domains import Domain, ObjType
 from proofbook.catalogue import Catalogue, Entry
 from proofbook.contents import base_url
 from proofbook.pages import listings
+from proofbook.pages.access import TEMPLATES
 from proofbook.pages.addresses import ASSETS, catalogue, site_of
 from proofbook.project import source_digest, this_project
 from proofbook.showing import figures_folder
 
 LINKS = "links.json"
+NOT_FOUND = TEMPLATES / "not-found.html"
 #: As much of a page's beginning as a card shows.
 DESCRIPTION_CHARACTERS = 200
 #: Pages that a map of the site leaves out: nobody looks for them from elsewhere.
 UNLISTED = ["404.html", "search.html", "genindex.html"]
-NOT_FOUND = """<section id="page-not-found">
-<h1>Page not found</h1>
-<p>This book has no page at that address. If it came from a citation, look for the id that the
-citation names, such as <code>fig-slack-share</code>:</p>
-<form action="{root}search.html" method="get" role="search">
-<label for="kv-lost">Id or words</label>
-<input type="search" id="kv-lost" name="q">
-<button type="submit">Search</button>
-</form>
-<ul>
-<li><a href="{root}chapters/figures.html">All figures and tables</a>, with their files</li>
-<li><a href="{root}chapters/numbers.html">All numbers</a>, by id</li>
-<li><a href="{root}index.html">The first page</a></li>
-</ul>
-</section>
-"""
-
-
 #: One drawing of each figure, that of the reader's mode, from the first moment of a first visit:
 #: what the theme does in a script that comes late, until which both drawings would be loaded.
 EARLY = (
@@ -79,7 +62,7 @@ def _configure(app: Sphinx, config: Config) -> None:
     settings.notfound_urls_prefix = urlsplit(base).path or "/"
     settings.notfound_context = {
         "title": "Page not found",
-        "body": NOT_FOUND.format(root=settings.notfound_urls_prefix),
+        "body": NOT_FOUND.read_text("utf-8").format(root=settings.notfound_urls_prefix),
     }
     if base:
         app.setup_extension("sphinx_sitemap")
@@ -111,13 +94,7 @@ def description(doctree: nodes.document) -> str:
     return ""
 
 
-def _card(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
-) -> None:
+def _card(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Choose sort and picture of a page's card, before it is written."""
     if doctree is None:
         return
@@ -145,11 +122,7 @@ def _card(
 
 
 def _without_address(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
+    app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object
 ) -> None:
     """Take out an address without a host, and give the page for lost readers its root."""
     if pagename == cast(Any, app.config).notfound_pagename:
@@ -197,17 +170,6 @@ class EntryDomain(Domain):
 # ---------------------------------------------------------------- links
 
 
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, None] = {}
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        href = dict(attrs).get("href") or ""
-        if tag == "a" and href.startswith(("http://", "https://")):
-            self.found[href] = None
-
-
 def links_of(page: str) -> list[str]:
     """Return the addresses on other hosts to which a page links, in order, each once.
 
@@ -216,9 +178,8 @@ def links_of(page: str) -> list[str]:
     >>> links_of('<a href="https://a.example/x#y">A</a> <a href="notes.html">B</a>')
     ['https://a.example/x#y']
     """
-    parser = _Links()
-    parser.feed(page)
-    return list(parser.found)
+    found = re.findall(r'<a\s[^>]*?\bhref="(https?://[^"]*)"', page)
+    return list(dict.fromkeys(map(unescape, found)))
 
 
 def external_links(folder: Path) -> dict[str, list[str]]:
