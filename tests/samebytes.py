@@ -30,7 +30,6 @@ class Condition(NamedTuple):
 
 
 CLOCK = "CONDITION_CLOCK_S"
-LISTING = "CONDITION_LISTING"
 FIRST = Condition({"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "1"})
 #: In plain C, without the repairs that Python makes, text is ASCII where no encoding is named.
 PLAIN_C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -40,7 +39,6 @@ ALL_AT_ONCE = Condition(
         "TZ": "Pacific/Kiritimati",
         "PYTHONHASHSEED": "4242",
         CLOCK: str(400 * 86_400),
-        LISTING: "backwards",
     },
     umask=0o077,
     jobs=2,

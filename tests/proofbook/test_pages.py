@@ -38,6 +38,12 @@ def catalogue(made: Book) -> Catalogue:
     return read_catalogue(made.html)
 
 
+@pytest.fixture(autouse=True)
+def in_the_book(made: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A citation names the project of the folder that one is in."""
+    monkeypatch.chdir(made.root)
+
+
 def cards_of(page: str) -> dict[str, Any]:
     (text,) = re.findall(r'<script type="application/json" id="kv-cards">(.*?)</script>', page)
     found: dict[str, Any] = json.loads(text)
@@ -94,10 +100,7 @@ def test_a_number_that_no_sentence_shows_is_anchored_at_its_cell(made: Book) -> 
     assert 'id="n-fixture.unseen"' in cell
 
 
-def test_cards_say_what_the_lists_say(
-    made: Book, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(made.root)
+def test_cards_say_what_the_lists_say(made: Book, catalogue: Catalogue) -> None:
     said = cards_of(made.page("start"))["numbers"]
     ids = {f"fixture.{name}" for name in ("answer", "cited", "measured", "share", "allocated")}
     assert set(said) == ids
@@ -139,10 +142,7 @@ def test_pages_without_anything_to_show_load_no_script(made: Book) -> None:
 
 
 @pytest.mark.parametrize("id", ["fig-fixture", "tab-fixture"])
-def test_the_line_cites_fetches_and_traces(
-    made: Book, catalogue: Catalogue, id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(made.root)
+def test_the_line_cites_fetches_and_traces(made: Book, catalogue: Catalogue, id: str) -> None:
     entry = catalogue.entries[id]
     page = made.page("slots")
     line = page.split(f'aria-label="Cite, fetch or trace {id}"')[1].split("</div>")[0]

@@ -36,6 +36,12 @@ def catalogue(made: Book) -> Catalogue:
     return read_catalogue(made.html)
 
 
+@pytest.fixture(autouse=True)
+def in_the_book(made: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A citation names the project of the folder that one is in."""
+    monkeypatch.chdir(made.root)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as found:
@@ -352,17 +358,6 @@ def test_without_scripts_all_is_there(browser: Browser, made: Book, catalogue: C
     line.get_by_role("link", name="figure", exact=True).click()
     assert page.url.endswith("slots.html#cell-figure")
     context.close()
-
-
-def test_print_shows_neither_cards_nor_lines(visit: Opener) -> None:
-    page = visit("chapters/slots.html")
-    page.locator("a[data-number]").first.focus()
-    card_of(page)
-    expect(page.locator(".kv-line").first).to_be_visible()
-    page.emulate_media(media="print")
-    expect(page.locator("#kv-card")).to_be_hidden()
-    for line in page.locator(".kv-line").all():
-        expect(line).to_be_hidden()
 
 
 def test_nothing_moves_for_those_who_asked_for_that(visit: Opener) -> None:

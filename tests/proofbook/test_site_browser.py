@@ -95,33 +95,6 @@ def foreign(asked: list[str], origin: str) -> list[str]:
     return [url for url in asked if not url.startswith((f"{origin}/", "data:", "blob:"))]
 
 
-@pytest.mark.parametrize(
-    ("id", "place"),
-    [
-        ("fig-fixture", "chapters/slots.html#fig-fixture"),
-        ("tab-fixture", "chapters/slots.html#tab-fixture"),
-        ("fixture.allocated", "chapters/slots.html#n-fixture.allocated"),
-    ],
-)
-def test_search_finds_what_is_cited(nowhere: Book, visit: Opener, id: str, place: str) -> None:
-    with served(nowhere) as origin:
-        page, asked = visit(f"{origin}/search.html?q={id}", "light")
-        first = page.locator("#search-results ul.search > li a").first
-        expect(first).to_have_text(id)
-        assert first.get_attribute("href") == place
-        first.click()
-        page.wait_for_url(f"{origin}/{place.split('#')[0]}*")
-        anchor = page.locator(f'[id="{place.split("#")[1]}"]')
-        expect(anchor).to_be_visible()
-        assert foreign(asked, origin) == []
-
-
-def test_search_does_not_find_what_is_not_there(nowhere: Book, visit: Opener) -> None:
-    with served(nowhere) as origin:
-        page, _ = visit(f"{origin}/search.html?q=fig-nowhere-to-be-found", "light")
-        expect(page.locator("#search-results")).to_contain_text("did not match any documents")
-
-
 @pytest.mark.parametrize("path", ["gone.html", "chapters/gone.html", "a/b/c/gone"])
 @pytest.mark.parametrize("prefix", ["/", PREFIX])
 def test_a_wrong_address_helps(

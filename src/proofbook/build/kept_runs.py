@@ -93,11 +93,6 @@ def run_key(notebook: Any) -> str:
 def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
     """Run every notebook of the book that has no result for the present code and data.
 
-    Returns
-    -------
-    list of Run
-        One for each notebook in the table of contents, outputs included.
-
     Raises
     ------
     InputError

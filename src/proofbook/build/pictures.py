@@ -31,17 +31,7 @@ _EXTRA = "accepted: an environment with the packages that the book is made with"
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A stamp beside the catalogue's entry of the same id, where there is one.
-
-    Parameters
-    ----------
-    stamp : mapping
-        As :func:`proofbook.stamps.read_stamp` returns it.
-    entry : Entry or None
-        What the book shows under that id.
-    catalogue : Catalogue
-        The book to compare with.
-    """
+    """A stamp beside the catalogue's entry of the same id, where there is one."""
 
     stamp: Mapping[str, Any]
     entry: Entry | None

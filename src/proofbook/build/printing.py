@@ -281,6 +281,8 @@ def elements(tree: Any) -> Iterator[Any]:
 def make_pdf(root: Path, site: Path, kept: Path) -> str:
     """Print the finished pages into the PDF of the site, and offer it on the first page.
 
+    Returns one line for the person who builds: what was made, or why nothing was.
+
     Parameters
     ----------
     root : Path
@@ -289,11 +291,6 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
         The finished pages; the PDF is added to them.
     kept : Path
         A folder for the last PDF, which is used again while nothing that it shows has changed.
-
-    Returns
-    -------
-    str
-        One line for the person who builds: what was made, or why nothing was.
 
     Raises
     ------

@@ -41,10 +41,7 @@ REDIRECT = """<!DOCTYPE html>
 def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> str:
     """Make the HTML from executed notebooks and swap it in, or raise and change nothing.
 
-    Returns
-    -------
-    str
-        What became of the printed book.
+    Returns one line on the printed book: what was made, or why nothing was.
 
     Raises
     ------
@@ -149,12 +146,7 @@ def readable(warnings: str, root: Path) -> str:
 def check_links(root: Path, folder: Path) -> tuple[int, list[str]]:
     """Ask for every address to which a page links, with Sphinx's own checker.
 
-    Returns
-    -------
-    links : int
-        How many there are.
-    broken : list of str
-        One line for each broken link: source, line, address and what came instead.
+    Returns how many there are, and of each broken one its source, line, address and what came.
 
     Raises
     ------

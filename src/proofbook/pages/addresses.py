@@ -161,15 +161,7 @@ def to_cell(builder: Any, entry: Entry) -> Link:
 
 
 def to_source(builder: Any, source: str) -> Link:
-    """Return a source, with its place in the bibliography if it names a work that stands there.
-
-    Parameters
-    ----------
-    builder : Builder
-        Sphinx's.
-    source : str
-        A citation such as ``Kwon et al. 2023``, the key of a work, or a file.
-    """
+    """Return a source, with its place in the bibliography if it names a work that stands there."""
     domain = cast(Any, builder.env).domains.get("cite")
     if domain is None:
         return Link(source, None)

@@ -77,15 +77,6 @@ class Drawing(NamedTuple):
 def read_drawing(folder: Path, figure_id: str, digest: str) -> Drawing:
     """Check that all files of a figure are there and belong together.
 
-    Parameters
-    ----------
-    folder : Path
-        The figures folder.
-    figure_id : str
-        Such as ``fig-tail-slack``.
-    digest : str
-        First digits of the digest of the figure's data, as the notebook printed it.
-
     Raises
     ------
     ValueError
