@@ -26,14 +26,14 @@ from joblib import Memory, Parallel, delayed, effective_n_jobs
 from joblib.externals.loky.process_executor import BrokenProcessPool
 from tqdm import tqdm
 
-from kvledger.core.errors import LedgerError
+from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import whole
 from kvledger.replays import engine
 from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
 from kvledger.replays.replay import check_fit, replay
 from kvledger.replays.result import Replay
 from kvledger.traces.trace import Trace, load_trace
-from proofbook.files import check_folder
+from proofbook.files import check_folder, files_digest
 
 Value: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[str, Value]
@@ -73,6 +73,7 @@ _FOUND = (*_COUNTS, *_FLOWS, *_PEAKS, *_MEANS, *_SHARES)
 
 _TOGETHER = 2  # tries of all that is left; after so many kills each runs alone
 _CONNECT_S = 5.0
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class _Task(NamedTuple):
@@ -144,17 +145,14 @@ def sweep(
     -------
     DataFrame
         One row a combination, in the order of ``product(traces, policies, capacities, clocks)``,
-        the same to the last bit wherever it was computed. First what was replayed: ``trace``,
-        ``policy`` and its options, ``capacity_slots``, ``clock`` and its options, ``max_running``,
-        ``prefill_chunk``, ``record_every``; an option that a policy does not have is missing. Then
-        what was found: ``requests``, of them ``finished`` and ``refused``; ``steps`` and
-        ``recorded_steps``; ``waiting_steps``, the sum over requests of the steps each waited;
-        every flow of a :class:`~kvledger.Replay` in total; the peak and the mean of every
-        level over the recorded steps (``peak_…``, ``mean_…``); ``blocked_share``, the share of
-        recorded steps in which a request did not fit; ``hit_rate``, tokens found of tokens that
-        admitted requests had to prompt with (``hit_tokens`` and ``computed_prompt_tokens``);
-        ``allocations_per_token`` and ``frees_per_token``, over the same tokens and
-        ``decoded_tokens``.
+        the same to the last bit wherever it was computed. First what was replayed, with missing
+        values for options that a policy or a clock does not have. Then what was found:
+        ``requests``, of them ``finished`` and ``refused``; ``steps`` and ``recorded_steps``;
+        ``waiting_steps``, summed over requests; every flow of a :class:`~kvledger.Replay` in
+        total; the peak and the mean of every level over the recorded steps (``peak_…``,
+        ``mean_…``); ``blocked_share``, the share of them in which a request did not fit;
+        ``hit_rate``, of all tokens that admitted requests had to prompt with; and
+        ``allocations_per_token`` and ``frees_per_token``, over these and the decoded tokens.
 
     Raises
     ------
@@ -209,10 +207,8 @@ def sweep(
 
 def _loaded(traces: object) -> dict[str, Trace]:
     accepted = "accepted: a mapping of names to traces or paths, at least one"
-    if not isinstance(traces, Mapping):
-        raise LedgerError(f"traces is {traces!r}; {accepted}")
-    if not traces:
-        raise LedgerError(f"traces is empty; {accepted}")
+    if not isinstance(traces, Mapping) or not traces:
+        raise LedgerError(f"traces is {shown(traces)}; {accepted}")
     named = {}
     for name, trace in traces.items():
         if not isinstance(name, str):
@@ -243,18 +239,16 @@ def _tasks(
     settings: _Settings,
 ) -> list[_Task]:
     """Return every combination; one that cannot be replayed is found before hours have passed."""
-    kinds: dict[str, tuple[object, type | tuple[type, ...], str]] = {
-        "policies": (policies, (Paged, Contiguous), "Paged or Contiguous"),
+    kinds: dict[str, tuple[object, Any, str]] = {
+        "policies": (policies, Policy, "Paged or Contiguous"),
         "capacities": (capacities, object, "slots"),
-        "clocks": (clocks, (Saturated, Arrivals), "Saturated or Arrivals"),
+        "clocks": (clocks, Clock, "Saturated or Arrivals"),
     }
     lists: list[list[Any]] = []
     for name, (given, kind, what) in kinds.items():
         accepted = f"accepted: a sequence of {what}, at least one"
-        if isinstance(given, str) or not isinstance(given, Sequence):
+        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
             raise LedgerError(f"{name} is {given!r}; {accepted}")
-        if not given:
-            raise LedgerError(f"{name} is empty; {accepted}")
         for at, each in enumerate(given):
             if not isinstance(each, kind):
                 raise LedgerError(f"{name}[{at}] is {each!r}; {accepted}")
@@ -284,47 +278,35 @@ def _tasks(
 
 @cache
 def _code_digest() -> str:
-    """Return the SHA-256 of all source that a row depends on, wherever it is installed."""
-    digest = hashlib.sha256()
-    for name, path in _sources():
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{name}\0{content}\n".encode())
-    return digest.hexdigest()
+    """Return the digest of all source that a row depends on, wherever it is installed."""
+    return files_digest(_sources(), _PACKAGE)
 
 
-def _sources() -> list[tuple[str, Path]]:
+def _sources() -> list[Path]:
     """List the files of this package that a replay imports, directly or not.
 
     Not the whole package: a corrected sentence of a drawing makes no sweep start again.
     """
-    package = Path(__file__).resolve().parent.parent
-    reached: dict[str, Path] = {}
+    reached: set[Path] = set()
     found = ["replays.sweep"]
     while found:
-        module = package.joinpath(*found.pop().split("."))
-        paths = sorted(module.glob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
-        for path in paths:
-            name = path.relative_to(package).as_posix()
-            if name not in reached:
-                reached[name] = path
-                found += re.findall(r"(?m)^from kvledger\.([\w.]+) import", path.read_text("utf-8"))
-    return sorted(reached.items())
+        module = _PACKAGE.joinpath(*found.pop().split("."))
+        for path in {module.with_suffix(".py"), module / "__init__.py"} - reached:
+            if path.is_file():
+                reached.add(path)
+                imports = r"(?m)^from kvledger\.([\w.]+) import ([\w, ]*)"
+                for name, members in re.findall(imports, path.read_text("utf-8")):
+                    found += [name, *(f"{name}.{each}" for each in re.findall(r"\w+", members))]
+    return sorted(reached)
 
 
 def _trace_digest(trace: Trace) -> str:
     """Return the SHA-256 of all that a replay reads of a trace; its name is not part of it."""
     digest = hashlib.sha256()
-    arrival = trace.arrival_s
-    for array, kind in (
-        (trace.prompt_tokens, "<i8"),
-        (trace.output_tokens, "<i8"),
-        (arrival, "<f8"),
-    ):
-        digest.update(b"none;" if array is None else array.astype(kind).tobytes())
-    if trace.page_ids is not None:
-        digest.update(f";{trace.page_ids_size};".encode())
-        for ids in trace.page_ids:
-            digest.update((",".join(map(str, ids)) + ";").encode())
+    for array in (trace.prompt_tokens, trace.output_tokens, trace.arrival_s):
+        digest.update(b"none;" if array is None else array.tobytes())
+    for ids in trace.page_ids or ():
+        digest.update(f"{trace.page_ids_size};{','.join(map(str, ids))};".encode())
     return digest.hexdigest()
 
 
@@ -386,14 +368,6 @@ def _run(task: _Task, trace: Trace) -> tuple[str, Row]:
 
 def _found(result: Replay) -> Row:
     recorded = len(result)
-    levels = {name: getattr(result, name) for name in _LEVELS}
-    # Whole numbers until the one division: no order of summing changes a digit.
-    means = {
-        name: int(values.sum()) / recorded if recorded else None for name, values in levels.items()
-    }
-    flows = {name: result.total(name) for name in _FLOWS}
-    prompts = flows["hit_tokens"] + flows["computed_prompt_tokens"]
-    tokens = prompts + flows["decoded_tokens"]
     last = result.requests["finished_step"].max()
     row: Row = {
         "requests": len(result.requests),
@@ -403,6 +377,12 @@ def _found(result: Replay) -> Row:
         "recorded_steps": recorded,
         "waiting_steps": int(result.requests["waiting_steps"].sum()),
     }
+    flows = {name: result.total(name) for name in _FLOWS}
+    prompts = flows["hit_tokens"] + flows["computed_prompt_tokens"]
+    tokens = prompts + flows["decoded_tokens"]
+    levels = {name: getattr(result, name) for name in _LEVELS}
+    # Whole numbers until the one division: no order of summing changes a digit.
+    means = {name: int(v.sum()) / recorded if recorded else None for name, v in levels.items()}
     row |= flows
     row |= {f"peak_{name}": int(v.max(initial=0)) for name, v in levels.items()}
     row |= {f"mean_{name}": mean for name, mean in means.items()}
