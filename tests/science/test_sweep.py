@@ -26,6 +26,7 @@ from joblib.externals.loky import get_reusable_executor
 
 from kvledger import LedgerError, Trace
 from kvledger.cli import main
+from kvledger.replays import engine
 from kvledger.replays.replay import Arrivals, Contiguous, Paged, Saturated, replay
 from kvledger.replays.sweep import sweep
 from proofbook.errors import InputError
@@ -302,12 +303,12 @@ def test_writable_arrays_do_not_compile_the_engine_again() -> None:
     settings = MODULE._Settings(256, None, 1)
     (task,) = MODULE._tasks({"three": THREE}, [Paged(4)], [64], [Saturated()], settings)
     MODULE._run(task, Trace([5, 9, 17], [4, 4, 4]))
-    before = list(MODULE.engine.run.signatures)
+    before = list(engine.run.signatures)
     trace = Trace([5, 9, 17], [4, 4, 4])
     for array in (trace.prompt_tokens, trace.output_tokens):
         array.setflags(write=True)
     MODULE._run(task, trace)
-    assert MODULE.engine.run.signatures == before
+    assert engine.run.signatures == before
 
 
 # --------------------------------------------------------------------------- the store

@@ -21,30 +21,14 @@ _PAGE_IDS = "a sequence of hashable ids, one for each complete page from the fir
 
 
 class PoolCounts(NamedTuple):
-    """What has happened in a pool since it was made, in pages.
+    """What has happened in a pool since it was made, in pages."""
 
-    Attributes
-    ----------
-    allocated_pages : int
-        Pages taken from the head of the free queue, copies included.
-    freed_pages : int
-        Pages whose last holder let go.
-    copied_pages : int
-        Pages copied because a shared one was written to.
-    evicted_pages : int
-        Pages handed out while they still held cached content.
-    hit_pages : int
-        Cached pages found and held once more.
-    revived_pages : int
-        Those of them that nobody held, taken back out of the free queue.
-    """
-
-    allocated_pages: int = 0
-    freed_pages: int = 0
-    copied_pages: int = 0
-    evicted_pages: int = 0
-    hit_pages: int = 0
-    revived_pages: int = 0
+    allocated_pages: int = 0  # taken from the head of the free queue, copies included
+    freed_pages: int = 0  # whose last holder let go
+    copied_pages: int = 0  # because a shared one was written to
+    evicted_pages: int = 0  # handed out while they still held cached content
+    hit_pages: int = 0  # cached ones found and held once more
+    revived_pages: int = 0  # those of them that nobody held, taken back out of the free queue
 
 
 class PageStore:
@@ -193,41 +177,19 @@ class PageTable:
 
 
 class Admission(NamedTuple):
-    """What admitting a prompt did.
-
-    Attributes
-    ----------
-    table : PageTable
-        The new sequence's pages.
-    hit_tokens : int
-        Tokens found in cached pages, so not computed.
-    new_pages : tuple of int
-        Pages taken from the free queue, in order.
-    evicted_pages : int
-        Cached pages whose content was given up for them.
-    """
+    """What admitting a prompt did."""
 
     table: PageTable
-    hit_tokens: int
-    new_pages: tuple[int, ...]
-    evicted_pages: int
+    hit_tokens: int  # found in cached pages, so not computed
+    new_pages: tuple[int, ...]  # taken from the free queue, in order
+    evicted_pages: int  # whose cached content was given up for them
 
 
 class Growth(NamedTuple):
-    """What storing more tokens did.
+    """What storing more tokens did."""
 
-    Attributes
-    ----------
-    new_pages : tuple of int
-        Pages taken from the free queue, in order; the copy first if there is one.
-    copied_page : int or None
-        The page that others hold too and that was therefore copied before it was written to.
-    evicted_pages : int
-        Cached pages whose content was given up.
-    """
-
-    new_pages: tuple[int, ...]
-    copied_page: int | None
+    new_pages: tuple[int, ...]  # taken from the free queue, in order; the copy first
+    copied_page: int | None  # that others hold too, copied before it was written to
     evicted_pages: int
 
 
@@ -623,11 +585,7 @@ class PagePool:
         keys.append(self._keys.setdefault(link, len(self._keys)))
 
     def _keys_for(
-        self,
-        ids: Sequence[int] | None,
-        tokens: int,
-        context: Hashable,
-        page_ids: Sequence[Hashable] | None,
+        self, ids: Sequence[int] | None, tokens: int, context: Hashable, page_ids: object
     ) -> tuple[int, ...]:
         """Return the keys of a prompt's complete pages, as far as they are known."""
         _context_part(context, 0, 1)

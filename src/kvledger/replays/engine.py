@@ -30,63 +30,43 @@ COUNTED, CACHED, FIRST_FIT, BEST_FIT, BUDDY = range(5)
 # What a request is.
 WAITING, RUNNING, FINISHED, REFUSED = range(4)
 
-# Columns of a recorded step. From "admitted" on, they count what happened since the last record.
-COLUMNS = (
-    "running",
-    "waiting",
-    "blocked",
-    "logical_tokens",
-    "shared_tokens",
-    "tail_slack_slots",
-    "reserved_slots",
-    "reserved_used_later_slots",
-    "allocated_slots",
-    "unallocated_slots",
-    "external_slots",
-    "pages",
-    "cached_pages",
-    "admitted",
-    "preempted",
-    "finished",
-    "decoded_tokens",
-    "computed_prompt_tokens",
-    "recomputed_tokens",
-    "hit_tokens",
-    "resumed_hit_tokens",
-    "swapped_out_tokens",
-    "swapped_in_tokens",
-    "allocations",
-    "frees",
-    "evictions",
-)
-(
-    C_RUNNING,
-    C_WAITING,
-    C_BLOCKED,
-    C_LOGICAL,
-    C_SHARED,
-    C_SLACK,
-    C_RESERVED,
-    C_LATER,
-    C_ALLOCATED,
-    C_UNALLOCATED,
-    C_EXTERNAL,
-    C_PAGES,
-    C_CACHED,
-    C_ADMITTED,
-    C_PREEMPTED,
-    C_FINISHED,
-    C_DECODED,
-    C_PROMPT,
-    C_RECOMPUTED,
-    C_HIT,
-    C_RESUMED_HIT,
-    C_SWAPPED_OUT,
-    C_SWAPPED_IN,
-    C_ALLOCATIONS,
-    C_FREES,
-    C_EVICTIONS,
-) = range(len(COLUMNS))
+
+class Columns(NamedTuple):
+    """Where each column of a recorded step stands.
+
+    From ``admitted`` on, they count what happened since the step recorded before.
+    """
+
+    running: int
+    waiting: int
+    blocked: int
+    logical_tokens: int
+    shared_tokens: int
+    tail_slack_slots: int
+    reserved_slots: int
+    reserved_used_later_slots: int
+    allocated_slots: int
+    unallocated_slots: int
+    external_slots: int
+    pages: int
+    cached_pages: int
+    admitted: int
+    preempted: int
+    finished: int
+    decoded_tokens: int
+    computed_prompt_tokens: int
+    recomputed_tokens: int
+    hit_tokens: int
+    resumed_hit_tokens: int
+    swapped_out_tokens: int
+    swapped_in_tokens: int
+    allocations: int
+    frees: int
+    evictions: int
+
+
+COLUMNS = Columns._fields
+C = Columns(*range(len(COLUMNS)))
 
 # Counters of a pool.
 (
@@ -586,14 +566,14 @@ def _preempt(pool: Pool, load: Load, swap: bool, work: Work, j: int, step: int) 
     row = work.row_of[j]
     i, room, todo = work.row[row, R_REQUEST], work.row[row, R_ROOM], work.row[row, R_TODO]
     stored = room - work.spare[j]
-    flow[C_PREEMPTED] += 1
+    flow[C.preempted] += 1
     request[i, Q_PREEMPTIONS] += 1
     request[i, Q_STATE] = WAITING
     _release_pages(pool, row, room // pool.unit)
     if swap and todo == 0 and tally[T_HOST_FREE] >= room // pool.unit:
         tally[T_HOST_FREE] -= room // pool.unit
         request[i, Q_SWAPPED] = stored
-        flow[C_SWAPPED_OUT] += stored
+        flow[C.swapped_out_tokens] += stored
     tally[T_COMPUTING] -= todo > 0
     tally[T_LOGICAL] -= stored
     request[i, Q_SAMPLED] = max(load.output[i], 1) - work.left[j]
@@ -654,15 +634,15 @@ def _grow(pool: Pool, load: Load, rules: Rules, work: Work, step: int, chunk: in
             tally[T_PREFILLED] += more
             again = max(min(before + more, work.request[i, Q_REACHED]) - before, 0)
             fresh = work.left[j] == max(load.output[i], 1)
-            flow[C_RECOMPUTED] += again
-            flow[C_PROMPT if fresh else C_DECODED] += more - again
+            flow[C.recomputed_tokens] += again
+            flow[C.computed_prompt_tokens if fresh else C.decoded_tokens] += more - again
             tally[T_LOGICAL] += more
             decoded -= 1
         j += 1
     decoded += running
     tally[T_RUNNING] = running
     tally[T_LOGICAL] += decoded
-    flow[C_DECODED] += decoded
+    flow[C.decoded_tokens] += decoded
     return bool(running < before_all)
 
 
@@ -745,18 +725,20 @@ def _enter(
         work.request_s[i, S_WAITING] = now - (load.arrival[i] if load.arrival.size else 0.0)
     request[i, Q_WAITED] += step - request[i, Q_SINCE]
     request[i, Q_STATE] = RUNNING
-    flow[C_ADMITTED] += 1
+    flow[C.admitted] += 1
     if request[i, Q_SWAPPED] > 0:
-        flow[C_SWAPPED_IN] += request[i, Q_SWAPPED]
-        flow[C_DECODED] += 1
+        flow[C.swapped_in_tokens] += request[i, Q_SWAPPED]
+        flow[C.decoded_tokens] += 1
         tally[T_HOST_FREE] += (request[i, Q_SWAPPED] + unit - 1) // unit
         request[i, Q_SWAPPED] = 0
     else:
         again = max(min(stored, request[i, Q_REACHED]) - found, 0)
-        flow[C_RECOMPUTED] += again
-        flow[C_DECODED if request[i, Q_SAMPLED] > 0 else C_PROMPT] += computed - again
+        flow[C.recomputed_tokens] += again
+        flow[C.decoded_tokens if request[i, Q_SAMPLED] > 0 else C.computed_prompt_tokens] += (
+            computed - again
+        )
         tally[T_PREFILLED] += computed
-        flow[C_HIT if first_time else C_RESUMED_HIT] += found
+        flow[C.hit_tokens if first_time else C.resumed_hit_tokens] += found
         if first_time:
             request[i, Q_HIT] += found
     j = tally[T_RUNNING]
@@ -779,32 +761,32 @@ def _write(pool: Pool, work: Work, line: Ints, blocked: bool) -> None:
         line[column] = work.flow[column]
         work.flow[column] = 0
     logical, free = tally[T_LOGICAL], count[N_FREE]
-    line[C_RUNNING] = tally[T_RUNNING]
-    line[C_WAITING] = tally[T_BACK] + tally[T_NEW]
-    line[C_BLOCKED] = blocked
-    line[C_LOGICAL] = logical
-    line[C_SHARED] = count[N_EXTRA] * unit
-    line[C_ALLOCATED] = count[N_HELD] * unit
-    unused = line[C_ALLOCATED] - logical + line[C_SHARED]
+    line[C.running] = tally[T_RUNNING]
+    line[C.waiting] = tally[T_BACK] + tally[T_NEW]
+    line[C.blocked] = blocked
+    line[C.logical_tokens] = logical
+    line[C.shared_tokens] = count[N_EXTRA] * unit
+    line[C.allocated_slots] = count[N_HELD] * unit
+    unused = line[C.allocated_slots] - logical + line[C.shared_tokens]
     if pool.kind >= FIRST_FIT:
-        line[C_RESERVED] = unused
-        line[C_LATER] = tally[T_FINAL] - logical
-        line[C_EXTERNAL] = count[N_ROUNDING] + (free if blocked else 0)
-        line[C_UNALLOCATED] = 0 if blocked else free
+        line[C.reserved_slots] = unused
+        line[C.reserved_used_later_slots] = tally[T_FINAL] - logical
+        line[C.external_slots] = count[N_ROUNDING] + (free if blocked else 0)
+        line[C.unallocated_slots] = 0 if blocked else free
     else:
-        line[C_SLACK] = unused
-        line[C_UNALLOCATED] = free * unit
-        line[C_PAGES] = count[N_HELD]
-        line[C_CACHED] = count[N_CACHED]
+        line[C.tail_slack_slots] = unused
+        line[C.unallocated_slots] = free * unit
+        line[C.pages] = count[N_HELD]
+        line[C.cached_pages] = count[N_CACHED]
     _write_flows(count, line)
 
 
 @_inlined
 def _write_flows(count: Ints, line: Ints) -> None:
     """Move the pool's own counts of what happened into a line."""
-    line[C_ALLOCATIONS] += count[N_ALLOCATIONS]
-    line[C_FREES] += count[N_FREES]
-    line[C_EVICTIONS] += count[N_EVICTIONS]
+    line[C.allocations] += count[N_ALLOCATIONS]
+    line[C.frees] += count[N_FREES]
+    line[C.evictions] += count[N_EVICTIONS]
     count[N_ALLOCATIONS] = count[N_FREES] = count[N_EVICTIONS] = 0
 
 
@@ -855,7 +837,7 @@ def _sample(pool: Pool, load: Load, work: Work, step: int, now: float) -> None:
         work.request[i, Q_STATE] = FINISHED
         work.request[i, Q_FINISHED] = step
         work.request_s[i, S_LATENCY] = now - (load.arrival[i] if load.arrival.size else 0.0)
-    work.flow[C_FINISHED] += ending
+    work.flow[C.finished] += ending
     tally[T_ENDED] += ending
     tally[T_RUNNING] = kept
 

@@ -222,10 +222,6 @@ def sharegpt(
     cv_prompt, cv_output : float, optional
         Relative spreads to have instead of what the printed residents ask for; both or none.
 
-    Returns
-    -------
-    Lengths
-
     Raises
     ------
     LedgerError
@@ -243,11 +239,7 @@ def sharegpt(
         raise LedgerError(
             f"cv_prompt is {cv_prompt!r} and cv_output is {cv_output!r}; both are accepted, or none"
         )
-    printed = published()
-    targets = {
-        "mean_prompt": printed["lengths.sharegpt.input_mean"],
-        "mean_output": printed["lengths.sharegpt.output_mean"],
-    }
+    targets = _printed_means("sharegpt")
     if cv_prompt is not None and cv_output is not None:
         targets |= {"cv_prompt": cv_prompt, "cv_output": cv_output}
     else:
@@ -269,17 +261,15 @@ def alpaca() -> Lengths:
     >>> round(alpaca().mean_output, 2)
     58.45
     """
-    return _means_only("alpaca")
+    return fit_lengths(_printed_means("alpaca"))
 
 
-def _means_only(dataset: str) -> Lengths:
+def _printed_means(dataset: str) -> dict[str, float]:
     printed = published()
-    return fit_lengths(
-        {
-            "mean_prompt": printed[f"lengths.{dataset}.input_mean"],
-            "mean_output": printed[f"lengths.{dataset}.output_mean"],
-        }
-    )
+    return {
+        f"mean_{ours}": printed[f"lengths.{dataset}.{theirs}_mean"]
+        for ours, theirs in (("prompt", "input"), ("output", "output"))
+    }
 
 
 def replays(
@@ -292,20 +282,8 @@ def replays(
 ) -> dict[str, Replay]:
     """Replay one trace under several policies, always with a queue.
 
-    Parameters
-    ----------
-    lengths : Lengths
-        What the requests are drawn from.
-    setting : Setting, optional
-        The paper's, if not given.
-    seed, even : int, bool
-        As in :meth:`Lengths.trace`.
-    policies : mapping of str to Paged or Contiguous, optional
-        Those of the four systems, if not given.
-
-    Returns
-    -------
-    dict of str to Replay
+    Without others, the setting is the paper's and the policies are those of the four systems;
+    ``seed`` and ``even`` are as in :meth:`Lengths.trace`.
     """
     setting = paper_setting() if setting is None else setting
     trace = lengths.trace(setting.requests, seed, even=even)
@@ -492,7 +470,7 @@ def sensitivity() -> pd.DataFrame:
         "lognormal prompts and outputs": sharegpt(
             prompt_family="lognormal", output_family="lognormal"
         ),
-        "exponential: means only": _means_only("sharegpt"),
+        "exponential: means only": fit_lengths(_printed_means("sharegpt")),
     }
     for cv in (0.75, 0.8, 0.85, 0.9, 0.95):
         shapes[f"spread of outputs {cv}"] = sharegpt(cv_prompt=base.cv_prompt, cv_output=cv)
@@ -597,5 +575,5 @@ def _saved_percent(
     for p, o in zip(trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), strict=True):
         pages = beam_search(p, o, sequences, size, parents=parents, seed=rng, prompt_step=True)
         saved += pages.total_saved / o
-        without += pages.total_without / o
+        without += sum(pages.pages_without) / o
     return 100 * saved / without

@@ -18,12 +18,19 @@ Family: TypeAlias = Literal["gamma", "lognormal"]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
+MOMENTS = ("mean_prompt", "mean_output", "cv_prompt", "cv_output", "resident_now", "resident_later")
+
+
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """Prompts and outputs, independent but that no sum is above the maximum.
 
     The density of a prompt of x tokens is proportional to exp(a log x + b x) (gamma) or to
-    exp(a log x + b (log x)^2) (lognormal); so is that of an output.
+    exp(a log x + b (log x)^2) (lognormal); so is that of an output. Attributes are the moments,
+    floats: ``mean_prompt`` and ``mean_output`` of requests that arrive, in tokens; ``cv_prompt``
+    and ``cv_output``, standard deviations over means; ``resident_now`` and ``resident_later``,
+    the tokens that a request in memory holds and those that it has still to store, on average
+    over its steps and over requests.
 
     Parameters
     ----------
@@ -58,40 +65,10 @@ class Lengths:
         """
         return replace(self, output=(self.output[0] + 1, self.output[1]))
 
-    @property
-    def mean_prompt(self) -> float:
-        """Mean prompt of a request that arrives, in tokens."""
-        return _moments(self)["mean_prompt"]
-
-    @property
-    def mean_output(self) -> float:
-        """Mean output of a request that arrives, in tokens."""
-        return _moments(self)["mean_output"]
-
-    @property
-    def cv_prompt(self) -> float:
-        """Standard deviation of prompts over their mean."""
-        return _moments(self)["cv_prompt"]
-
-    @property
-    def cv_output(self) -> float:
-        """Standard deviation of outputs over their mean."""
-        return _moments(self)["cv_output"]
-
-    @property
-    def resident_now(self) -> float:
-        """Tokens that a request in memory holds, on average over its steps and over requests."""
-        return _moments(self)["resident_now"]
-
-    @property
-    def resident_later(self) -> float:
-        """Tokens that a request in memory has still to store, on average as above."""
-        return _moments(self)["resident_later"]
-
-    @property
-    def resident_final(self) -> float:
-        """Tokens that a request in memory has stored at its end, on average as above."""
-        return self.resident_now + self.resident_later
+    def __getattr__(self, name: str) -> float:
+        if name in MOMENTS:
+            return _moments(self)[name]
+        raise AttributeError(f"lengths have no {name!r}; their moments are {', '.join(MOMENTS)}")
 
     def trace(self, requests: int, seed: int = 0, *, even: bool = True) -> Trace:
         """Draw requests.
@@ -106,10 +83,6 @@ class Lengths:
             Draw one prompt from each of so many equally likely ranges, and outputs in the same
             way, so that the trace's means are close to the model's; else draw independently, as
             a benchmark does.
-
-        Returns
-        -------
-        Trace
 
         Examples
         --------
@@ -147,16 +120,12 @@ def fit_lengths(
     Parameters
     ----------
     targets : mapping
-        Property of :class:`Lengths` to value: four of them, or mean_prompt and mean_output for
+        Moment to value: four of them, or mean_prompt and mean_output for
         exponential lengths.
     prompt_family, output_family : {"gamma", "lognormal"}
         Kind of density.
     maximum : int
         Most tokens of prompt and output together.
-
-    Returns
-    -------
-    Lengths
 
     Raises
     ------
@@ -169,14 +138,12 @@ def fit_lengths(
     >>> round(found.mean_prompt, 6), round(found.mean_output, 6), found.prompt[0]
     (20.0, 60.0, 0.0)
     """
-    names = ("mean_prompt", "mean_output", "cv_prompt", "cv_output", "resident_now")
-    accepted = (*names, "resident_later")
     exponential = set(targets) == {"mean_prompt", "mean_output"}
-    known = {"mean_prompt", "mean_output"} <= set(targets) <= set(accepted)
+    known = {"mean_prompt", "mean_output"} <= set(targets) <= set(MOMENTS)
     if not known or len(targets) not in (2, 4):
         raise LedgerError(
             f"targets are {', '.join(targets)}; accepted are mean_prompt and mean_output, alone "
-            f"or with two of {', '.join(accepted[2:])}"
+            f"or with two of {', '.join(MOMENTS[2:])}"
         )
     for name, family in (("prompt_family", prompt_family), ("output_family", output_family)):
         if family not in ("gamma", "lognormal") or (exponential and family != "gamma"):

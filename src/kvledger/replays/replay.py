@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from kvledger.traces.trace import Trace
 __all__ = ["Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"]
 
 _KINDS = {"first": engine.FIRST_FIT, "best": engine.BEST_FIT, "buddy": engine.BUDDY}
+_DETAILS = ["record", "request", "held_slots", "used_slots"]
 _MOST_TABLE_ENTRIES = 1 << 30
 _INT32_MAX = (1 << 31) - 1
 
@@ -96,15 +97,14 @@ def replay(
     (0, 3)
     """
     clock = Saturated() if clock is None else clock
-    kinds: tuple[tuple[object, str, tuple[type, ...]], ...] = (
-        (trace, "trace", (Trace,)),
-        (policy, "policy", (Paged, Contiguous)),
-        (clock, "clock", (Saturated, Arrivals)),
+    kinds: tuple[tuple[object, str, Any, str], ...] = (
+        (trace, "trace", Trace, "Trace"),
+        (policy, "policy", Policy, "Paged or Contiguous"),
+        (clock, "clock", Clock, "Saturated or Arrivals"),
     )
-    for value, name, accepted in kinds:
-        if not isinstance(value, accepted):
-            names = " or ".join(kind.__name__ for kind in accepted)
-            raise LedgerError(f"{name} is {shown(value)}; a {names} is accepted")
+    for value, name, kind, accepted in kinds:
+        if not isinstance(value, kind):
+            raise LedgerError(f"{name} is {shown(value)}; a {accepted} is accepted")
     counts = {
         "capacity_slots": (capacity_slots, "slots"),
         "max_running": (max_running, "requests"),
@@ -137,12 +137,15 @@ def replay(
         never = (reserve < at_end) | (reserve > largest)
         pool = _pool(policy, capacity, most)
         held_capacity = capacity
+    arrival = np.empty(0)
+    if isinstance(clock, Arrivals) and trace.arrival_s is not None:
+        arrival = trace.arrival_s / clock.speed
     most_held = int(np.max(reserve if reserve.size else at_end, initial=0, where=~never))
     narrow = most_held + pool.unit <= _INT32_MAX
     load = engine.Load(
         prompt=np.ascontiguousarray(trace.prompt_tokens),
         output=np.ascontiguousarray(trace.output_tokens),
-        arrival=_arrivals(trace, clock),
+        arrival=np.ascontiguousarray(arrival),
         never=never,
         reserve=reserve,
         id_start=ids.start,
@@ -152,7 +155,7 @@ def replay(
     )
     # As many steps as there are outputs for each that may run, if that many always do.
     room = min(int(trace.output_tokens.sum()) // most // stride * 5 // 4, 1 << 20) + 1024
-    room = 1024 if record_requests else room
+    room = max(1, min(1024, (1 << 22) // most)) if record_requests else room
     rules = _rules(policy, clock, most, watermark, chunk, stride)
     work = _work(policy, trace.n_requests, most, np.int32 if narrow else np.int64)
     progress = np.zeros(1, np.int64)
@@ -172,7 +175,7 @@ def replay(
         time_s=time_s,
         after=work.flow,
         requests=_requests(work),
-        running_requests=_running(detail) if record_requests else None,
+        running_requests=pd.DataFrame(detail, columns=_DETAILS) if record_requests else None,
     )
 
 
@@ -378,19 +381,8 @@ def _pool(policy: Policy, free: int, rows: int, *, longest: int = 0, keys: int =
     )
 
 
-def _arrivals(trace: Trace, clock: Clock) -> npt.NDArray[np.float64]:
-    if isinstance(clock, Saturated) or trace.arrival_s is None:
-        return np.empty(0)
-    return np.ascontiguousarray(trace.arrival_s / clock.speed)
-
-
 def _rules(
-    policy: Policy,
-    clock: Clock,
-    most: int,
-    watermark: int,
-    chunk: int,
-    stride: int,
+    policy: Policy, clock: Clock, most: int, watermark: int, chunk: int, stride: int
 ) -> engine.Rules:
     paged = policy if isinstance(policy, Paged) else Paged(page_size=1)
     times = clock if isinstance(clock, Arrivals) else Arrivals(base_s=1.0)
@@ -450,10 +442,6 @@ def _requests(work: engine.Work) -> pd.DataFrame:
             "latency_s": np.where(finished >= 0, latency_s, np.nan),
         }
     )
-
-
-def _running(detail: npt.NDArray[np.int64]) -> pd.DataFrame:
-    return pd.DataFrame(detail, columns=["record", "request", "held_slots", "used_slots"])
 
 
 @contextmanager

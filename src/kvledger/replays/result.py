@@ -15,8 +15,8 @@ from kvledger.replays import engine
 from kvledger.replays.policies import Clock, Policy
 
 _STATES = {engine.FINISHED: "finished", engine.REFUSED: "refused", engine.WAITING: "waiting"}
-_LEVELS = engine.COLUMNS[: engine.COLUMNS.index("admitted")]
-_FLOWS = engine.COLUMNS[len(_LEVELS) :]
+LEVELS = engine.COLUMNS[: engine.C.admitted]
+FLOWS = engine.COLUMNS[len(LEVELS) :]
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -114,15 +114,15 @@ class Replay:
         LedgerError
             For a level, which does not add up over steps.
         """
-        if column not in _FLOWS:
-            raise LedgerError(f"column is {column!r}; flows are {', '.join(_FLOWS)}")
+        if column not in FLOWS:
+            raise LedgerError(f"column is {column!r}; flows are {', '.join(FLOWS)}")
         at = engine.COLUMNS.index(column)
         return int(self.steps[:, at].sum()) + int(self.after[at])
 
     def mean(self, column: str) -> float:
         """Return the mean of a level over the recorded steps; 0 where nothing ever ran."""
-        if column not in (*_LEVELS, "distinct_tokens"):
-            raise LedgerError(f"column is {column!r}; levels are {', '.join(_LEVELS)}")
+        if column not in (*LEVELS, "distinct_tokens"):
+            raise LedgerError(f"column is {column!r}; levels are {', '.join(LEVELS)}")
         return float(getattr(self, column).mean()) if len(self) else 0.0
 
     def count(self, state: str) -> int:

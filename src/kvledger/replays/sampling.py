@@ -57,24 +57,19 @@ class DecodingPages:
         return tuple(without - held for without, held in pairs)
 
     @property
-    def total_without(self) -> int:
-        """Pages without sharing, summed over the steps."""
-        return sum(self.pages_without)
-
-    @property
     def total_saved(self) -> int:
         """Pages saved, summed over the steps."""
-        return self.total_without - sum(self.pages_with)
+        return sum(self.saved_pages)
 
     @property
     def saved_share(self) -> Fraction:
         """Saved part of the pages without sharing, both summed over the steps; 0 of no steps."""
-        return Fraction(self.total_saved, self.total_without or 1)
+        return Fraction(self.total_saved, sum(self.pages_without) or 1)
 
     def __repr__(self) -> str:
         return (
             f"DecodingPages({self.sequences} sequences, {len(self.tokens)} steps: "
-            f"{sum(self.pages_with)} pages with sharing, {self.total_without} without; "
+            f"{sum(self.pages_with)} pages with sharing, {sum(self.pages_without)} without; "
             f"{self.copied_pages} copied)"
         )
 
@@ -103,10 +98,6 @@ def parallel_sampling(
         Slots a page.
     prompt_step : bool
         Whether the step that stores the prompt counts too, with the samples forked from it.
-
-    Returns
-    -------
-    DecodingPages
 
     Raises
     ------
@@ -163,10 +154,6 @@ def beam_search(
         Of the draws.
     prompt_step : bool
         As in :func:`parallel_sampling`.
-
-    Returns
-    -------
-    DecodingPages
 
     Raises
     ------

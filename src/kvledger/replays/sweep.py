@@ -28,19 +28,17 @@ from tqdm import tqdm
 
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import whole
-from kvledger.replays import engine
 from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
 from kvledger.replays.replay import check_fit, replay
-from kvledger.replays.result import Replay
+from kvledger.replays.result import FLOWS, LEVELS, Replay
 from kvledger.traces.trace import Trace, load_trace
 from proofbook.files import check_folder, files_digest
 
 Value: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[str, Value]
 
-_FIRST_FLOW = engine.COLUMNS.index("admitted")
-_LEVELS = (*engine.COLUMNS[:_FIRST_FLOW], "distinct_tokens")
-_FLOWS = tuple(name for name in engine.COLUMNS[_FIRST_FLOW:] if name != "finished")
+_LEVELS = (*LEVELS, "distinct_tokens")
+_FLOWS = tuple(name for name in FLOWS if name != "finished")
 
 
 @dataclass(frozen=True, slots=True)
