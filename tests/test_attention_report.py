@@ -30,12 +30,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import kvledger as kv
-from kvledger.chapters import (
-    attention_costs,
-    attention_figures,
-    attention_report,
-    published,
-)
+from kvledger.chapters import attention_costs, attention_figures, attention_report, published
 from kvledger.core import data_file
 from kvledger.measure.record import Absence, Record, Timing
 from proofbook import figure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
 import hashlib
 import json
@@ -57,29 +56,8 @@ def test_the_citation_is_valid(validator: Any, citation: dict[str, Any]) -> None
     assert errors(validator, citation) == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("cff-version", "1.1.0"),
-        ("license", "BSD 3-Clause"),
-        ("date-released", "29 November"),
-        ("authors", []),
-        ("type", "book"),
-        ("doi", "not-a-doi"),
-        ("release-date", "2026-11-29"),
-    ],
-)
-def test_an_invalid_citation_is_noticed(
-    validator: Any, citation: dict[str, Any], field: str, value: Any
-) -> None:
-    broken = copy.deepcopy(citation) | {field: value}
-    assert errors(validator, broken)
-
-
-@pytest.mark.parametrize("field", ["authors", "cff-version", "message", "title"])
-def test_a_missing_field_is_noticed(validator: Any, citation: dict[str, Any], field: str) -> None:
-    broken = {key: value for key, value in citation.items() if key != field}
-    assert errors(validator, broken)
+def test_an_invalid_citation_is_noticed(validator: Any, citation: dict[str, Any]) -> None:
+    assert errors(validator, citation | {"date-released": "29 November"})
 
 
 def test_it_cites_this_version_under_this_licence(citation: dict[str, Any]) -> None:

@@ -85,9 +85,7 @@ def table(shown: Shown, caption: str) -> str:
 MEASURED = "Page sizes near the best in memory, in time, in both"
 
 
-def test_without_a_gpu_the_time_to_read_is_absent_and_said_to_be(
-    states: dict[str, Shown],
-) -> None:
+def test_without_a_gpu_the_time_to_read_is_absent_and_said_to_be(states: dict[str, Shown]) -> None:
     for state in ("nothing", "a CPU"):
         words, kind, source = states[state]["numbers"]["decision.read.words"]
         assert words == "not measured (there is no record from a GPU)"

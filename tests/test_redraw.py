@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from redraw import difference, draw, drawing_of, figures_of, read_csv
 
@@ -51,26 +49,3 @@ def test_data_that_lack_something_do_not_draw_the_figure(built_book: Path, tmp_p
         svgs.append((tmp_path / f"{name}.svg").read_text("utf-8"))
     assert difference(svgs[0], svgs[0]) == ""
     assert difference(*svgs) != ""
-
-
-def test_a_chapter_that_draws_from_more_than_its_frame_is_caught(tmp_path: Path) -> None:
-    cell = {
-        "cell_type": "code",
-        "source": [
-            "import matplotlib.pyplot as plt\n",
-            "hidden = [1, 2]\n",
-            "def plot(frame, more):\n    fig, ax = plt.subplots()\n    ax.plot(frame['x'], more)\n"
-            "    return fig\n",
-            "frame = hidden\n",
-            "figure('fig-a', plot(frame, hidden), data=frame, alt='')\n",
-        ],
-    }
-    notebook = tmp_path / "a.ipynb"
-    notebook.write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
-    drawing = drawing_of(notebook, "fig-a")
-    assert drawing.aliases == ["frame"]
-    assert [type(each).__name__ for each in drawing.before] == ["Import", "Assign", "FunctionDef"]
-    assert draw(drawing, pd.DataFrame({"x": [3, 4]})).axes[0].lines[0].get_xdata().tolist() == [
-        3,
-        4,
-    ]

@@ -22,22 +22,9 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator, PercentFormatter
 
 from kvledger.chapters import attention_report as report
+from kvledger.chapters import drawing
 from kvledger.chapters.attention_costs import fitted
-from kvledger.chapters.drawing import (
-    DASHED,
-    DOTTED,
-    INK,
-    PART,
-    PLAIN,
-    LineStyle,
-    Look,
-    headed,
-    named_rows,
-    note,
-    panels_of,
-    part_style,
-    powers_of_two,
-)
+from kvledger.chapters.drawing import DASHED, DOTTED, INK, PART, Look, headed, note
 from kvledger.measure.record import Record
 from proofbook import style
 from proofbook.formats import format_value
@@ -45,15 +32,15 @@ from proofbook.formats import format_value
 PURPLE = PART["metadata"].colour
 _MOST_TICKS = 5
 
-PEER_STYLES: dict[str, LineStyle] = {
-    "triton": LineStyle(INK.ink, "-", "o"),
-    "sdpa": LineStyle(INK.faint, "-", ""),
-    "gather_sdpa": LineStyle(INK.faint, DASHED, "s"),
-    "flex_paged": LineStyle(INK.ink, DASHED, "D"),
-    "flash_paged": LineStyle(INK.faint, (0, (6, 1.5, 1, 1.5)), "X"),
-    "flashinfer": LineStyle(INK.faint, "-", "^"),
-    "cudnn_paged": LineStyle(INK.ink, DOTTED, "v"),
-    "pallas_paged": LineStyle(INK.faint, DOTTED, "P"),
+PEER_STYLES: dict[str, drawing.LineStyle] = {
+    "triton": drawing.LineStyle(INK.ink, "-", "o"),
+    "sdpa": drawing.LineStyle(INK.faint, "-", ""),
+    "gather_sdpa": drawing.LineStyle(INK.faint, DASHED, "s"),
+    "flex_paged": drawing.LineStyle(INK.ink, DASHED, "D"),
+    "flash_paged": drawing.LineStyle(INK.faint, (0, (6, 1.5, 1, 1.5)), "X"),
+    "flashinfer": drawing.LineStyle(INK.faint, "-", "^"),
+    "cudnn_paged": drawing.LineStyle(INK.ink, DOTTED, "v"),
+    "pallas_paged": drawing.LineStyle(INK.faint, DOTTED, "P"),
 }
 """How each peer is drawn where several share one panel."""
 
@@ -146,7 +133,7 @@ def page_table(frame: pd.DataFrame, *, title: str) -> Figure:
 
 def _page(ax: Axes, x: float, y: float, size: int, tokens: int) -> None:
     for slot in range(size):
-        look = part_style("used" if slot < tokens else "tail slack")
+        look = drawing.part_style("used" if slot < tokens else "tail slack")
         _box(ax, x + slot + 0.06, y + 0.08, 0.88, 0.84, 0.12, **look)
 
 
@@ -180,7 +167,7 @@ def latency(frame: pd.DataFrame, *, title: str) -> Figure:
     paged = frame[(frame["layout"] != "contiguous") & frame["ratio"].notna()]
     if report.is_nothing(frame) or paged.empty:
         return nothing(title)
-    peers = panels_of(paged, "peer")
+    peers = drawing.panels_of(paged, "peer")
     columns = min(3, len(peers))
     rows = math.ceil(len(peers) / columns)
     fig, axes = headed(2.2 * rows + 0.75, title, rows, columns, squeeze=False)
@@ -198,7 +185,7 @@ def latency(frame: pd.DataFrame, *, title: str) -> Figure:
         against = "itself" if base == peer else report.peer_label(base)
         ax.set_title(f"{report.peer_label(str(peer))}\nagainst {against}", fontsize=9, pad=4)
         ax.grid(axis="y")
-        powers_of_two(ax, sizes, _MOST_TICKS)
+        drawing.powers_of_two(ax, sizes, _MOST_TICKS)
         ax.set_xlim(float(sizes.min()) / 1.4, float(sizes.max()) * 1.4)
         # One, which is contiguous, is in every panel, with no more room than the times need.
         low = min(1.0, float(mine["ratio_low"].min()))
@@ -266,9 +253,9 @@ def bandwidth(frame: pd.DataFrame, *, title: str, bar: float, bar_words: str) ->
     sizes = frame.loc[frame["layout"] == "random", "page_size"].astype(int)
     least, most = (int(sizes.min()), int(sizes.max())) if len(sizes) else (1, 256)
     ends = []
-    for peer in panels_of(frame, "peer"):
+    for peer in drawing.panels_of(frame, "peer"):
         mine = frame[frame["peer"] == peer]
-        colour, line, marker = PEER_STYLES.get(peer, LineStyle(INK.faint, DOTTED, "*"))
+        colour, line, marker = PEER_STYLES.get(peer, drawing.LineStyle(INK.faint, DOTTED, "*"))
         part = mine[mine["layout"] == "random"]
         words = report.peer_label(peer)
         xs, ys = part["page_size"].to_numpy(float), part["share"].to_numpy(float)
@@ -280,7 +267,7 @@ def bandwidth(frame: pd.DataFrame, *, title: str, bar: float, bar_words: str) ->
     if report.KERNEL in set(frame["peer"]):
         ax.axhline(bar, color=INK.ink, lw=0.8, linestyle=DOTTED, zorder=0)
         ends.append((float(most), bar, bar_words))
-    powers_of_two(ax, sizes if len(sizes) else [least, most], _MOST_TICKS)
+    drawing.powers_of_two(ax, sizes if len(sizes) else [least, most], _MOST_TICKS)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set_ylim(0, max(1.0, float(frame["share"].astype(float).max())) * 1.06)
     ax.set(xlabel="page size, slots", ylabel="share of the copy bandwidth")
@@ -339,9 +326,9 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
             look = {"within": ax.get_yaxis_transform(), "color": INK.faint}
             note(ax, shorten(words + device, 54, placeholder="..."), left, (5, 9), **look)
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_formatter(PLAIN)
+    ax.xaxis.set_major_formatter(drawing.PLAIN)
     ax.xaxis.set_minor_locator(NullLocator())
-    named_rows(ax, at, frame["label"], fontsize=8.5)
+    drawing.named_rows(ax, at, frame["label"], fontsize=8.5)
     ax.set(
         xlim=(min(0.9, float(frame["high"].astype(float).min())) * 0.97, most * 1.6),
         ylim=(at.min() - 0.7, 1.1),
@@ -382,7 +369,7 @@ def line(frame: pd.DataFrame, *, title: str) -> Figure:
     if report.is_nothing(frame) or frame["line_ms"].isna().all():
         return nothing(title)
     fig, (ax, below) = headed(4.6, title, 2, 1, height_ratios=[2.0, 1.0])
-    for layout in panels_of(frame, "layout"):
+    for layout in drawing.panels_of(frame, "layout"):
         part = frame[frame["layout"] == layout].sort_values("pages").dropna(subset=["line_ms"])
         if part.empty:
             continue
@@ -405,7 +392,7 @@ def line(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set_ylim(0, float(frame["ms_high"].astype(float).max()) * 1.18)
     ax.legend(loc="lower right", fontsize=8.5, borderaxespad=0.4, handletextpad=0.2)
     ax.grid(axis="y")
-    powers_of_two(below, frame["page_size"], _MOST_TICKS)
+    drawing.powers_of_two(below, frame["page_size"], _MOST_TICKS)
     below.axhline(0.0, color=PURPLE, lw=2)
     below.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     below.set(xlabel="page size, slots", ylabel="off the line")
@@ -453,7 +440,7 @@ def host(frame: pd.DataFrame, *, title: str) -> Figure:
     """
     if report.is_nothing(frame):
         return nothing(title)
-    panels = panels_of(frame, "each")
+    panels = drawing.panels_of(frame, "each")
     fig, axes = headed(2.5 * len(panels) + 0.4, title, len(panels), 1, squeeze=False)
     for ax, each in zip(axes[:, 0], panels, strict=True):
         ends = []
@@ -465,9 +452,9 @@ def host(frame: pd.DataFrame, *, title: str) -> Figure:
             ax.fill_between(xs, low, high, color=colour, alpha=0.25, lw=0)
             ax.plot(xs, ys, color=colour, marker="os^Dv"[index % 5], markersize=4.5)
             ends.append((float(xs[-1]), float(ys[-1]), str(what)))
-        powers_of_two(ax, frame["page_size"], _MOST_TICKS)
+        drawing.powers_of_two(ax, frame["page_size"], _MOST_TICKS)
         ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(PLAIN)
+        ax.yaxis.set_major_formatter(drawing.PLAIN)
         ax.yaxis.set_minor_formatter(NullFormatter())
         ax.set_ylabel(f"\N{MICRO SIGN}s a {each}")
         ax.grid(axis="y")

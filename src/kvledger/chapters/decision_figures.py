@@ -15,20 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from kvledger.accounting.survey import TRACE_LABELS
-from kvledger.chapters.drawing import (
-    DOTTED,
-    INK,
-    PART,
-    PLAIN,
-    Look,
-    headed,
-    named_rows,
-    note,
-    panels_of,
-    parts_bars,
-    powers_of_two,
-    wider_sides,
-)
+from kvledger.chapters import drawing
+from kvledger.chapters.drawing import DOTTED, INK, PART, Look, headed, note
 from kvledger.chapters.metadata_figures import COST_AXIS
 from kvledger.decision.decision_survey import moves
 from proofbook import style
@@ -51,7 +39,7 @@ def small_example(frame: pd.DataFrame, *, title: str) -> Figure:
     """
     parts = {"tokens": "used", "tail_slack_slots": "tail slack", "metadata_slots": "metadata"}
     words: Look = {"x_label": "slots a request", "name": "page_size", "named": "pages of {}"}
-    return parts_bars(frame, parts, title=title, words={"tokens": "tokens"}, **words)
+    return drawing.parts_bars(frame, parts, title=title, words={"tokens": "tokens"}, **words)
 
 
 def small_example_title(frame: pd.DataFrame) -> str:
@@ -92,7 +80,7 @@ def cost_shares(frame: pd.DataFrame, *, title: str, tolerance: float, absent: st
     shares = frame["share"].astype(float)
     ax.set_ylim(shares[shares > 0].min() / 1.6, 1.6 * float(shares.max()))
     sizes = frame["page_size"].astype(float)
-    powers_of_two(ax, _powers_within(sizes.min(), sizes.max()))
+    drawing.powers_of_two(ax, _powers_within(sizes.min(), sizes.max()))
     ax.axhline(tolerance, color=INK.ink, lw=0.8)
     level = f"{tolerance:.0%} of the tokens held"
     note(ax, level, (sizes.max(), tolerance), (0, 3), ha="right")
@@ -155,11 +143,11 @@ def near_ranges(
     heights = [len(by_trace) + 1.5, len(by_model) + 1.5]
     two: Look = {"height_ratios": heights, "sharex": True}
     fig, (above, below) = headed(0.19 * sum(heights) + 1.4, title, 2, **two)
-    wider_sides(fig)
+    drawing.wider_sides(fig)
     _ranges(above, by_trace, "trace", panels[0], mark)
     _ranges(below, by_model, "model", panels[1], mark)
     low, high = (pd.concat([by_trace[end], by_model[end]]).astype(float) for end in ("low", "high"))
-    powers_of_two(below, _powers_within(min(low.min(), 2 * high.min()), 2 * high.max()))
+    drawing.powers_of_two(below, _powers_within(min(low.min(), 2 * high.min()), 2 * high.max()))
     below.set_xlim(low.min() / 1.3, high.max() * 1.6)
     below.set_xlabel("page size, slots")
     return fig
@@ -174,7 +162,7 @@ def _ranges(ax: Axes, rows: pd.DataFrame, names: str, title: str, mark: int) -> 
         note(ax, f"{end:.0f}", (end, y), (4, 0), va="center", fontsize=8)
     ax.axvline(mark, color=INK.ink, lw=0.8, zorder=0)
     note(ax, f"pages of {mark}", (mark, at[-1] - 0.6), (3, 0), va="top", fontsize=8)
-    named_rows(ax, at, rows[names], fontsize=8)
+    drawing.named_rows(ax, at, rows[names], fontsize=8)
     ax.set_ylim(at[-1] - 1.6, 0.7)
     ax.spines["left"].set_visible(False)
     ax.set_title(title, fontsize=9.5)
@@ -214,7 +202,7 @@ def needed_costs(
     cost of reading and the ends of its interval; no end is None. absent: what is written where
     it is not measured.
     """
-    names, rows = panels_of(frame, "trace"), frame["page_size"].nunique()
+    names, rows = drawing.panels_of(frame, "trace"), frame["page_size"].nunique()
     height, said = len(names) * (0.27 * rows + 0.75) + 0.75, f"\n({absent})" if absent else ""
     fig, axes = headed(height, title + said, len(names), sharex=True, squeeze=False)
     counted = float(frame["c_slots"].iloc[0])
@@ -236,7 +224,7 @@ def needed_costs(
             ax.axvspan(max(c_low, edge), last, color=INK.faint, alpha=0.4, lw=0)
             ax.axvline(max(c, edge), color=INK.ink, lw=1.2)
         ax.set_xscale("log")
-        named_rows(ax, at, [f"pages of {size}" for size in part["page_size"]])
+        drawing.named_rows(ax, at, [f"pages of {size}" for size in part["page_size"]])
         ax.set(xlim=(edge, most), ylim=(at[-1] - 0.6, 0.6))
         ax.set_title(TRACE_LABELS.get(str(name), str(name)), fontsize=9.5, pad=14)
     marks = {"metadata, as counted": counted}
@@ -245,7 +233,7 @@ def needed_costs(
     for words, c in marks.items():
         within = ("data", "axes fraction")
         note(axes[0, 0], words, (c, 1.0), (0, 3), within=within, ha="center")
-    axes[-1, 0].xaxis.set_major_formatter(PLAIN)
+    axes[-1, 0].xaxis.set_major_formatter(drawing.PLAIN)
     axes[-1, 0].set_xlabel(COST_AXIS)
     return fig
 

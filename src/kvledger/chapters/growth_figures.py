@@ -15,19 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from kvledger.chapters.drawing import (
-    BINARY,
-    INK,
-    PART,
-    each_with,
-    headed,
-    key_above,
-    key_of_parts,
-    named_rows,
-    note,
-    panels_of,
-    part_style,
-)
+from kvledger.chapters import drawing
+from kvledger.chapters.drawing import INK, PART, headed, note
 from proofbook import style
 from proofbook.formats import format_value
 from proofbook.plaintext import listed
@@ -68,13 +57,13 @@ def layer_style(column: str) -> dict[str, Any]:
     (None, '////')
     """
     part, _, hatch = LAYERS[column]
-    look = part_style(part)
+    look = drawing.part_style(part)
     return look if hatch is None else look | {"hatch": hatch or None}
 
 
 def _key(ax: Axes, columns: Sequence[str], lift: float) -> None:
     looks, words = map(layer_style, columns), [LAYERS[column][1] for column in columns]
-    key_of_parts(ax, list(looks), words, ncols=3, lift=lift, fontsize=8.5)
+    drawing.key_of_parts(ax, list(looks), words, ncols=3, lift=lift, fontsize=8.5)
 
 
 def _present(frame: pd.DataFrame) -> list[str]:
@@ -87,7 +76,7 @@ def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
     The frame is as :func:`kvledger.replays.growth.over_time` gives it. x_label: what time is
     counted in.
     """
-    names = panels_of(frame, "policy")
+    names = drawing.panels_of(frame, "policy")
     fig, axes = headed(1.25 * len(names) + 1.2, title, len(names), squeeze=False)
     columns = _present(frame)
     for ax, name in zip(axes[:, 0], names, strict=True):
@@ -136,7 +125,7 @@ def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
 
     The frame is as :func:`kvledger.replays.growth.step_by_step` gives it.
     """
-    names = panels_of(frame, "policy")
+    names = drawing.panels_of(frame, "policy")
     fig, axes = headed(3.8, title, 1, len(names), squeeze=False, sharey=True)
     columns = _present(frame)
     for ax, name in zip(axes[0], names, strict=True):
@@ -166,7 +155,7 @@ def slot_steps_title(frame: pd.DataFrame) -> str:
     'All requests have ended after 2 (one) or 1 (two) steps'
     """
     steps = frame.groupby("policy", sort=False)["step"].max() + 1
-    return f"All requests have ended after {each_with(steps.to_dict(), 'or')} steps"
+    return f"All requests have ended after {drawing.each_with(steps.to_dict(), 'or')} steps"
 
 
 def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figure:
@@ -205,10 +194,10 @@ def loads_title(strain: pd.DataFrame) -> str:
     >>> loads_title(pd.DataFrame({"setting": ["evenly", "in bursts"], "preempted": [0, 1534]}))
     'At one mean load, requests had to leave 0 times (evenly) or 1534 times (in bursts)'
     """
-    times = {
-        name: format_value(int(n)) for name, n in strain.set_index("setting")["preempted"].items()
-    }
-    return f"At one mean load, requests had to leave {each_with(times, 'or', '{} times ({})')}"
+    counts = strain.set_index("setting")["preempted"].items()
+    times = {name: format_value(int(count)) for name, count in counts}
+    said = drawing.each_with(times, "or", "{} times ({})")
+    return f"At one mean load, requests had to leave {said}"
 
 
 def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
@@ -226,7 +215,7 @@ def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.set_xscale("log", base=2)
     ax.set_xticks(xs)
     ax.minorticks_off()
-    ax.xaxis.set_major_formatter(BINARY)
+    ax.xaxis.set_major_formatter(drawing.BINARY)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set_ylim(0, max(endless * 1.15, 0.01))
     ax.set(xlabel="slots of the pool", ylabel="prompt tokens found cached")
@@ -265,10 +254,10 @@ def beside_paper(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.plot(published, at, "|", color=INK.ink, ms=13, mew=1.8, label="published")
     ax.plot(replayed, at, "o", color=INK.ink, ms=5, label="replayed")
     names = zip(frame["system"], frame["part"], strict=True)
-    named_rows(ax, at, [f"{SYSTEMS[system]}: {SHARES[part]}" for system, part in names])
+    drawing.named_rows(ax, at, [f"{SYSTEMS[system]}: {SHARES[part]}" for system, part in names])
     ax.set(xlabel="% of the cache's memory", xlim=(0, 100))
     ax.grid(axis="x")
-    key_above(ax)
+    drawing.key_above(ax)
     return fig
 
 

@@ -8,18 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kvledger.accounting.survey import TRACE_LABELS
-from kvledger.chapters.drawing import (
-    BINARY,
-    INK,
-    PART,
-    headed,
-    key_above,
-    line_style,
-    named_rows,
-    note,
-    panels_of,
-    wider_sides,
-)
+from kvledger.chapters import drawing
+from kvledger.chapters.drawing import INK, PART, headed, note
 from proofbook import style
 from proofbook.formats import format_value
 from proofbook.plaintext import listed
@@ -75,7 +65,7 @@ def size_by_cost(ax: Axes) -> None:
     """Set the two logarithmic axes of a best page size over the cost per page."""
     ax.set_xscale("log")
     ax.set_yscale("log", base=2)
-    ax.yaxis.set_major_formatter(BINARY)
+    ax.yaxis.set_major_formatter(drawing.BINARY)
     ax.set(xlabel=COST_AXIS, ylabel="best page size, slots")
 
 
@@ -94,7 +84,7 @@ def best_by_cost(
         sizes = rows["page_size"].to_numpy(float)
         inside = starts <= c_max
         xs, ys = np.append(starts[inside], c_max), sizes[inside]
-        look = line_style(str(trace)) | {"marker": ""}
+        look = drawing.line_style(str(trace)) | {"marker": ""}
         ax.step(xs, np.append(ys, ys[-1]), where="post", **look)
         ends.append((c_max, ys[-1], TRACE_LABELS[str(trace)]))
     size_by_cost(ax)
@@ -139,10 +129,10 @@ def flat_optimum(frame: pd.DataFrame, *, title: str) -> Figure:
     ax.plot(best, at, "o", color=INK.ink, ms=6, label="exact best")
     ax.plot(formula, at, "|", color=INK.ink, ms=15, mew=1.8, label="by the formula")
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_formatter(BINARY)
+    ax.xaxis.set_major_formatter(drawing.BINARY)
     ax.set(xlabel="page size, slots", xlim=(low.min() / 1.35, high.max() * 1.35))
-    named_rows(ax, at, frame["trace"])
-    key_above(ax)
+    drawing.named_rows(ax, at, frame["trace"])
+    drawing.key_above(ax)
     return fig
 
 
@@ -165,9 +155,9 @@ def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
 
     The frame is as :func:`kvledger.accounting.survey.bytes_in_slots` gives it.
     """
-    order = panels_of(frame.sort_values("kv_bytes_per_token", kind="stable"), "model")
+    order = drawing.panels_of(frame.sort_values("kv_bytes_per_token", kind="stable"), "model")
     fig, ax = headed(0.19 * len(order) + 1.5, title)
-    wider_sides(fig)
+    drawing.wider_sides(fig)
     low, high = (float(frame[column].iloc[0]) for column in ("needed_from", "needed_to"))
     ax.axvspan(low, high, color=INK.faint, alpha=0.25, lw=0)
     above = "what a page must cost, from the least to the most demanding trace"
@@ -179,7 +169,7 @@ def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
         ax.plot(costs, ys, next(marks), color=PART["metadata"].colour, ms=5)
         note(ax, str(structure), (costs[int(np.argmax(ys))], 0), (0, 7), ha="center")
     ax.set_xscale("log")
-    named_rows(ax, [-i for i in range(len(order))], order, fontsize=8)
+    drawing.named_rows(ax, [-i for i in range(len(order))], order, fontsize=8)
     ax.set(ylim=(-len(order) + 0.3, 1.6), xlabel="token slots a page")
     ax.grid(axis="x")
     return fig

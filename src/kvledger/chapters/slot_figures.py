@@ -23,19 +23,8 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import PercentFormatter
 
 from kvledger.accounting.survey import TRACE_LABELS
-from kvledger.chapters.drawing import (
-    DOTTED,
-    INK,
-    PART,
-    Look,
-    headed,
-    line_style,
-    named_rows,
-    note,
-    panels_of,
-    part_style,
-    shares_of_neighbours,
-)
+from kvledger.chapters import drawing
+from kvledger.chapters.drawing import DOTTED, INK, PART, Look, headed, note
 from proofbook import style
 from proofbook.formats import format_value
 from proofbook.plaintext import listed
@@ -99,7 +88,7 @@ def slots(frame: pd.DataFrame, *, title: str) -> Figure:
 
     The frame has rows of squares, panels and requests in order.
     """
-    panels = panels_of(frame, "panel")
+    panels = drawing.panels_of(frame, "panel")
     counts = [int(frame.loc[frame["panel"] == p, "request"].nunique()) for p in panels]
     heights = [n + 2.1 for n in counts]
     fig, axes = headed(
@@ -131,7 +120,7 @@ def _place(slot: int, page: Any) -> float:
 
 def _square(ax: Axes, x: float, y: float, part: str) -> None:
     hollow: Look = {"facecolor": "none", "edgecolor": PART["shared"].colour, "linewidth": 1.3}
-    look = hollow if part == "points at" else part_style(part)
+    look = hollow if part == "points at" else drawing.part_style(part)
     rounded = "round,pad=0,rounding_size=0.12"
     ax.add_patch(FancyBboxPatch((x + 0.08, y + 0.1), 0.84, 0.8, boxstyle=rounded, **look))
 
@@ -262,7 +251,7 @@ def slack_distribution(frame: pd.DataFrame, *, title: str) -> Figure:
     """
     fig, ax = headed(2.9, title)
     shares = frame["share"].astype(float)
-    ax.bar(frame["tail_slack_slots"], shares, width=0.8, **part_style("tail slack"))
+    ax.bar(frame["tail_slack_slots"], shares, width=0.8, **drawing.part_style("tail slack"))
     even = float(frame["even_share"].iloc[0])
     ax.axhline(even, color=INK.ink, linewidth=1)
     end = {"within": ax.get_yaxis_transform(), "va": "center", "fontsize": 9}
@@ -315,8 +304,8 @@ def held_and_spared(frame: pd.DataFrame, *, title: str) -> Figure:
     for i, row in enumerate(frame.to_dict("records")):
         distinct, slack = int(row["distinct tokens"]), int(row["tail slack slots"])
         held, spared = int(row["allocated slots"]), int(row["shared tokens"])
-        ax.barh(-i, distinct, height=0.46, **part_style("used"))
-        ax.barh(-i, slack, left=distinct, height=0.46, **part_style("tail slack"))
+        ax.barh(-i, distinct, height=0.46, **drawing.part_style("used"))
+        ax.barh(-i, slack, left=distinct, height=0.46, **drawing.part_style("tail slack"))
         inside = {"color": style.ON_COLOUR, "ha": "center", "va": "center"}
         ax.text(distinct / 2, -i, f"{distinct} distinct", **inside)
         ax.text(held + 0.5, -i, f"{held} held, {slack} of it tail slack", va="center")
@@ -325,7 +314,7 @@ def held_and_spared(frame: pd.DataFrame, *, title: str) -> Figure:
             ax.plot([held, held + spared], [-i - 0.38] * 2, lw=4, **look)
             ax.text(held + spared + 0.5, -i - 0.38, f"{spared} spared by sharing", va="center")
     widest = float((frame["allocated slots"] + frame["shared tokens"]).astype(float).max())
-    named_rows(ax, [-i for i in range(len(frame))], frame["policy"])
+    drawing.named_rows(ax, [-i for i in range(len(frame))], frame["policy"])
     ax.set(xlabel="slots", xlim=(0, widest * 1.5), ylim=(-len(frame) + 0.35, 0.4))
     ax.spines["left"].set_visible(False)
     return fig
@@ -360,14 +349,14 @@ def shared_blocks(frame: pd.DataFrame, *, title: str) -> Figure:
     fig, ax = headed(3.6, title)
     ends = []
     for (trace, preamble), rows in frame.groupby(["trace", "preamble"], sort=False):
-        look = line_style(str(trace)) | {"color": PART["shared"].colour}
+        look = drawing.line_style(str(trace)) | {"color": PART["shared"].colour}
         look["linestyle"] = "-" if preamble == "with" else DOTTED
         xs, ys = rows["window_requests"].to_numpy(float), rows["shared_share"].to_numpy(float)
         ax.plot(xs, ys, **look)
         kinds = frame.loc[frame["trace"] == trace, "preamble"].nunique()
         words = f", {preamble} preamble" if kinds > 1 else ""
         ends.append((xs[-1], ys[-1], TRACE_LABELS[str(trace)] + words))
-    shares_of_neighbours(ax, frame["window_requests"])
+    drawing.shares_of_neighbours(ax, frame["window_requests"])
     style.end_labels(ax, ends, fontsize=8.5)
     return fig
 

@@ -14,17 +14,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from kvledger.chapters.drawing import (
-    INK,
-    PART,
-    PLAIN,
-    headed,
-    key_above,
-    note,
-    powers_of_two,
-    shares_of_neighbours,
-    short_binary,
-)
+from kvledger.chapters import drawing
+from kvledger.chapters.drawing import INK, PART, headed, note
 from kvledger.chapters.metadata_figures import size_by_cost
 from proofbook import style
 from proofbook.formats import format_value
@@ -45,10 +36,10 @@ def lengths(frame: pd.DataFrame, *, title: str) -> Figure:
     }
     for side, (column, look) in zip((-0.2, 0.2), looks.items(), strict=True):
         ax.bar(at + side, frame[column].astype(float), width=0.38, linewidth=0.8, **look)
-    ax.set_xticks(at, [short_binary(v) for v in frame["up_to"]])
+    ax.set_xticks(at, [drawing.short_binary(v) for v in frame["up_to"]])
     ax.set(xlabel="tokens, up to", ylabel="requests")
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
-    key_above(ax)
+    drawing.key_above(ax)
     ax.grid(axis="y")
     return fig
 
@@ -92,10 +83,10 @@ def tail_slack(frame: pd.DataFrame, *, title: str) -> Figure:
             ends.append((xs[some][-1], ys[some][-1], words))
     right.set_yscale("log")
     right.yaxis.set_minor_locator(NullLocator())
-    right.yaxis.set_major_formatter(PLAIN)
+    right.yaxis.set_major_formatter(drawing.PLAIN)
     right.set_ylabel("mean slots a request")
     for ax, words in ((left, "Tail slack, as a share"), (right, "Tail slack, in slots a request")):
-        powers_of_two(ax, frame["page_size"], _MOST_TICKS)
+        drawing.powers_of_two(ax, frame["page_size"], _MOST_TICKS)
         ax.set_xlabel("page size, slots")
         ax.set_title(words, fontsize=9.5)
         ax.grid(axis="y")
@@ -126,7 +117,7 @@ def sharing(frame: pd.DataFrame, *, title: str) -> Figure:
     fig, ax = headed(3.3, title)
     xs, shares = frame["window_requests"].to_numpy(float), frame["shared_share"].astype(float)
     ax.plot(xs, shares, color=PART["shared"].colour, marker="o", markersize=4)
-    shares_of_neighbours(ax, frame["window_requests"], _MOST_TICKS)
+    drawing.shares_of_neighbours(ax, frame["window_requests"], _MOST_TICKS)
     return fig
 
 
