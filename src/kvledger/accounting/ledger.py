@@ -144,11 +144,9 @@ class Ledger:
             if one.reserved_used_later_slots is None and not one.reserved_slots:
                 total["reserved_used_later_slots"] = two.reserved_used_later_slots
         for name in ("unallocated_slots", "external_slots"):
-            a, b = getattr(self, name), getattr(other, name)
-            if total["capacity_slots"] is None:
-                total[name] = None
-            elif a is not None or b is not None:  # a pool that names none has none
-                total[name] = (a or 0) + (b or 0)
+            known = [n for n in (getattr(self, name), getattr(other, name)) if n is not None]
+            # Of two pools, one that names none has none.
+            total[name] = sum(known) if known and total["capacity_slots"] is not None else None
         return Ledger(**total)
 
     def __radd__(self, other: object) -> Ledger:

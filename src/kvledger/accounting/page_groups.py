@@ -63,9 +63,8 @@ class GroupLayout(NamedTuple):
     @property
     def content_bytes_per_layer(self) -> int:
         """Bytes of a page in one layer that can hold something."""
-        if self.group.kind == "state":
-            return self.group.state_bytes_per_layer
-        return self.page_size * self.group.kv_bytes_per_token_and_layer
+        per_token = self.group.kv_bytes_per_token_and_layer
+        return self.page_size * per_token + self.group.state_bytes_per_layer
 
     @property
     def page_padding_bytes_per_layer(self) -> int:

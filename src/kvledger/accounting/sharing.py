@@ -28,6 +28,7 @@ from kvledger.core.lengths import (
 )
 
 _PAGE_ID = "a page id is a whole number, at least 0"
+_TOKEN_ID = "a token id is a whole number, at least 0"
 _PREFIX = "prefix is a whole number of tokens, from 0 to the shortest request"
 
 
@@ -262,17 +263,14 @@ def spared_slots(before: Ledger, after: Ledger) -> int:
     >>> spared_slots(paged([20, 23], 4), shared([20, 23], 4, prefix=8))
     8
     """
-    if before.logical_tokens != after.logical_tokens:
-        raise LedgerError(
-            f"{before.logical_tokens} and {after.logical_tokens} logical tokens; "
-            "slots are spared between two ledgers of the same tokens"
-        )
-    if after.allocated_slots > before.allocated_slots:
-        raise LedgerError(
-            f"{after.allocated_slots} slots after and {before.allocated_slots} before; "
-            "sharing never takes more"
-        )
-    return before.allocated_slots - after.allocated_slots
+    tokens, slots = before.logical_tokens, before.allocated_slots
+    if tokens != after.logical_tokens:
+        same = "slots are spared between two ledgers of the same tokens"
+        raise LedgerError(f"{tokens} and {after.logical_tokens} logical tokens; {same}")
+    if after.allocated_slots > slots:
+        more = f"{after.allocated_slots} slots after and {slots} before"
+        raise LedgerError(f"{more}; sharing never takes more")
+    return slots - after.allocated_slots
 
 
 def _of_chains(
@@ -333,13 +331,10 @@ def _whole_ids(values: Sequence[Any], name: str, accepted: str) -> tuple[int, ..
 
 
 def _tokens(tokens: Any, name: str) -> tuple[int, ...]:
-    accepted = "a token id is a whole number, at least 0"
-    found = _whole_ids(
-        _sequence(tokens, name, f"{accepted}, in a sequence a request"), name, accepted
-    )
-    if not found:
+    given = _sequence(tokens, name, f"{_TOKEN_ID}, in a sequence a request")
+    if not given:
         raise LedgerError(f"{name} is empty; a request has at least one token")
-    return found
+    return _whole_ids(given, name, _TOKEN_ID)
 
 
 def _contexts(keys: Any, requests: int) -> list[Any]:

@@ -131,16 +131,9 @@ def slots_per_token(named: Mapping[str, Ledger]) -> pd.DataFrame:
                 "are laid side by side here"
             )
         tokens = ledger.logical_tokens
-        rows.append(
-            {
-                "policy": name,
-                "used": Fraction(1),
-                "reserved": Fraction(ledger.reserved_slots, tokens),
-                "tail_slack": Fraction(ledger.tail_slack_slots, tokens),
-                "held": Fraction(ledger.allocated_slots, tokens),
-            }
-        )
-    return pd.DataFrame(rows)
+        parts = (tokens, ledger.reserved_slots, ledger.tail_slack_slots, ledger.allocated_slots)
+        rows.append((name, *(Fraction(part, tokens) for part in parts)))
+    return pd.DataFrame(rows, columns=["policy", "used", "reserved", "tail_slack", "held"])
 
 
 def reservation(traces: Traces, reserves: Iterable[int | str]) -> pd.DataFrame:
@@ -178,17 +171,11 @@ def reservation_at_arrival(traces: Traces) -> pd.DataFrame:
     for name, marginals in traces.items():
         reserve = int(next_power_of_two([marginals.total.max_tokens])[0])
         ledger = contiguous(marginals.prompt, reserve, final_lengths=marginals.total)
-        later, slots = ledger.reserved_used_later_slots or 0, ledger.allocated_slots
-        rows.append(
-            {
-                "trace": name,
-                "reserve": reserve,
-                "used_share": Fraction(ledger.logical_tokens, slots),
-                "later_share": Fraction(later, slots),
-                "never_share": Fraction(ledger.reserved_slots - later, slots),
-            }
-        )
-    return pd.DataFrame(rows)
+        later = ledger.reserved_used_later_slots or 0
+        parts = (ledger.logical_tokens, later, ledger.reserved_slots - later)
+        rows.append((name, reserve, *(Fraction(n, ledger.allocated_slots) for n in parts)))
+    shares = ["used_share", "later_share", "never_share"]
+    return pd.DataFrame(rows, columns=["trace", "reserve", *shares])
 
 
 def tail_slack(traces: Traces, page_sizes: Iterable[int]) -> pd.DataFrame:

@@ -13,7 +13,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -339,6 +338,8 @@ def _model_type(file: Path, values: Mapping[str, Any], prefix: str) -> str:
         field, why = REFUSED[kind]
         wrong = f"is {shown(kind)}, which is not read ({field}): {why};"
     else:
+        from difflib import get_close_matches  # for this error alone
+
         known = known_model_types()
         close = get_close_matches(str(kind)[:100], known, n=3)
         near = f", among them {', '.join(close)}" if close else ""
