@@ -835,7 +835,7 @@ def test_a_terminal_gets_the_same_words_with_a_rule() -> None:
 
 # --------------------------------------------------------------------------- what is imported
 
-HEAVY = ("matplotlib", "nbconvert", "numba", "pandas", "papermill", "pyarrow", "rich", "torch")
+HEAVY = ("matplotlib", "nbclient", "numba", "pandas", "pyarrow", "rich", "torch")
 
 IMPORTS = {
     "account --lengths 5,9,17 --page-size 4": {"rich"},

@@ -21,6 +21,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
@@ -40,32 +41,28 @@ import kvledger as kv
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths
 from kvledger.models.known import load_model
-from kvledger.report import (
-    Settings,
-    findings,
-    write_report,
-)
-from kvledger.report import (
-    report_decision as deciding,
-)
-from kvledger.report import (
-    report_tables as tables,
-)
-from kvledger.report import (
-    write as making,
-)
-from kvledger.report.deployment import Deployment, first_arrivals, read_deployment
-from kvledger.report.report_folder import CONTENTS_FILE, check_target, whole_folder
-from kvledger.report.report_replays import grow
-from kvledger.report.report_settings import (
+from kvledger.report import Settings, findings, report_folder, write_report
+from kvledger.report import report_tables as tables
+from kvledger.report.deployment import (
     FOLDER_VARIABLE,
     SETTINGS_FILE,
+    Deployment,
+    first_arrivals,
     open_deployment,
+    read_deployment,
     read_settings,
 )
-from kvledger.report.template_run import TEMPLATE, cleaned, template_file
+from kvledger.report.report_folder import (
+    CONTENTS_FILE,
+    TEMPLATE,
+    check_target,
+    prepared,
+    template_file,
+    write_contents,
+)
 from kvledger.traces.trace import LengthMarginals
-from proofbook import showing as outputs
+from proofbook import showing
+from proofbook.files import whole_folder
 from proofbook.showing.tables import csv_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -461,18 +458,28 @@ def test_a_folder_that_is_there(tmp_path: Path) -> None:
         check_target(full, force=True)
 
 
+@contextmanager
+def filled(out: Path, text: str, *, force: bool = False) -> Iterator[Path]:
+    """Put a page where a report goes, as a report is put there."""
+    with whole_folder(out, lambda out: check_target(out, force=force)) as stage:
+        (stage / "page.html").write_text(text)
+        write_contents(stage)
+        yield stage
+
+
 def test_force_replaces_an_earlier_report_and_nothing_else(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    with whole_folder(out) as stage:
-        (stage / "page.html").write_text("first")
-    with pytest.raises(LedgerError, match="--force"), whole_folder(out):
+    with filled(out, "first"):
         pass
-    with whole_folder(out, force=True) as stage:
-        (stage / "other.html").write_text("second")
+    with pytest.raises(LedgerError, match="--force"), filled(out, "second"):
+        pass
+    with filled(out, "second", force=True) as stage:
+        (stage / "page.html").rename(stage / "other.html")
+        write_contents(stage)
     assert sorted(p.name for p in out.iterdir()) == [CONTENTS_FILE, "other.html"]
     (out / "mine.txt").write_text("notes")
-    with pytest.raises(LedgerError, match=r"'mine\.txt'"), whole_folder(out, force=True):
+    with pytest.raises(LedgerError, match=r"'mine\.txt'"), filled(out, "third", force=True):
         pass
     (out / "mine.txt").unlink()
     (out / "empty folder of mine").mkdir()
@@ -484,8 +491,8 @@ def test_force_replaces_an_earlier_report_and_nothing_else(tmp_path: Path) -> No
 def test_a_report_is_as_private_as_the_reader_sets(tmp_path: Path) -> None:
     old = os.umask(0o077)
     try:
-        with whole_folder(tmp_path / "out") as stage:
-            (stage / "page.html").write_text("first")
+        with filled(tmp_path / "out", "first"):
+            pass
     finally:
         os.umask(old)
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
@@ -496,12 +503,10 @@ def test_an_error_in_the_middle_leaves_what_was_there(
     tmp_path: Path, error: type[BaseException] | BaseException
 ) -> None:
     out = tmp_path / "out"
-    with whole_folder(out) as stage:
-        (stage / "page.html").write_text("first")
-    with pytest.raises((KeyboardInterrupt, OSError)):  # noqa: PT012, SIM117
-        with whole_folder(out, force=True) as stage:
-            (stage / "page.html").write_text("half of the sec")
-            raise error
+    with filled(out, "first"):
+        pass
+    with pytest.raises((KeyboardInterrupt, OSError)), filled(out, "half", force=True):
+        raise error
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert (out / "page.html").read_text() == "first"
 
@@ -510,8 +515,8 @@ def test_a_rename_that_fails_puts_the_earlier_report_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    with whole_folder(out) as stage:
-        (stage / "page.html").write_text("first")
+    with filled(out, "first"):
+        pass
     rename, calls = os.rename, []
 
     def second_fails(source: Path, target: Path) -> None:
@@ -521,8 +526,8 @@ def test_a_rename_that_fails_puts_the_earlier_report_back(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", second_fails)
-    with pytest.raises(OSError, match="Input/output"), whole_folder(out, force=True) as stage:
-        (stage / "page.html").write_text("second")
+    with pytest.raises(OSError, match="Input/output"), filled(out, "second", force=True):
+        pass
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert (out / "page.html").read_text() == "first"
 
@@ -550,7 +555,7 @@ def test_a_full_disk_while_the_page_is_written(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("kvledger.report.template_run.run_template", full)
+    monkeypatch.setattr("kvledger.report.report_folder.run_template", full)
     settings = Settings("azure_code_2023", "Llama-3.1-8B", "1GiB")
     with pytest.raises(LedgerError, match=r"out: the report cannot be written \(No space left"):
         write_report(settings, tmp_path / "out")
@@ -612,10 +617,10 @@ def test_a_kernel_that_dies_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nbconvert.exporters", None)
+    monkeypatch.setitem(sys.modules, "latex2mathml.converter", None)
     monkeypatch.delitem(sys.modules, "kvledger.report.report_page", raising=False)
     settings = Settings("azure_code_2023", "Llama-3.1-8B", "1GiB")
-    with pytest.raises(LedgerError, match=r"nbconvert.* is not installed; accepted: pip install"):
+    with pytest.raises(LedgerError, match=r"latex2mathml.* is not installed; accepted: pip install"):
         write_report(settings, tmp_path / "out")
     assert leftovers(tmp_path) == []
 
@@ -650,7 +655,7 @@ def test_the_template_ships_with_the_package() -> None:
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert wheel[f"chapters/{TEMPLATE}"] == f"kvledger/chapters/{TEMPLATE}"
     extra = project["project"]["optional-dependencies"]["book"]
-    assert any(each.startswith("papermill") for each in extra)
+    assert {"nbclient", "latex2mathml"} <= {re.split(r"[<>=]", each)[0] for each in extra}
     runtime = project["project"]["dependencies"]
     assert {"typer", "rich"} <= {re.split(r"[<>=]", each)[0] for each in runtime}
 
@@ -661,13 +666,14 @@ def test_the_template_has_one_cell_of_parameters() -> None:
     assert "settings = None" in cell.source.splitlines()
 
 
-def test_what_papermill_notes_is_taken_out() -> None:
-    cell = nbformat.v4.new_code_cell("1", metadata={"papermill": {"duration": 1}, "tags": ["x"]})
-    notebook = nbformat.v4.new_notebook(
-        cells=[cell], metadata={"papermill": {"input_path": "/home/me"}, "widgets": {}}
-    )
-    assert "/home/me" not in nbformat.writes(cleaned(notebook))
-    assert cell.metadata == {"tags": ["x"]}
+def test_the_template_is_prepared_without_outputs_and_with_the_name_of_the_settings() -> None:
+    notebook = nbformat.read(template_file(), as_version=4)
+    notebook.cells[0].metadata["papermill"] = {"duration": 1}
+    prepared(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    assert "papermill" not in notebook.cells[0].metadata
+    tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
+    assert tags.index(["injected-parameters"]) == tags.index(["parameters"]) + 1
 
 
 RNG = np.random.default_rng(1)
@@ -728,8 +734,8 @@ def test_the_template_holds_for_odd_traces(
     work = ODD[name]()
     shown: dict[str, str] = {}
     matplotlib.use("agg")
-    monkeypatch.setattr(outputs, "_shown", shown)
-    monkeypatch.setattr(outputs, "emit", lambda *_: None)
+    monkeypatch.setattr(showing, "_shown", shown)
+    monkeypatch.setattr(showing, "emit", lambda *_: None)
     monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("kvledger.report.open_deployment", lambda *_, **__: work)
@@ -813,7 +819,7 @@ def test_a_memory_for_less_than_a_page_is_an_error() -> None:
 
 def test_a_prefix_cache_that_cannot_be_replayed_is_said() -> None:
     work = ODD["ids of another chain"]()
-    growth = grow(work)
+    growth = tables.grow(work)
     assert "pages of 16, prefix cache" in growth.left_out
     text = findings.replayed(work, growth)
     assert (
@@ -838,28 +844,28 @@ def test_the_decision_names_its_device_or_says_that_it_is_not_measured(
 ) -> None:
     monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
     work = read_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB")
-    decision = deciding.decision_of(work)
+    decision = findings.decision_of(work)
     assert decision is not None
-    text = deciding.decided(decision)
+    text = findings.decided(decision)
     assert text == (
         f"In memory alone, page sizes from {decision.memory.low} to {decision.memory.high} are "
         f"within a percent of the best, {decision.memory.best}; above, it is the tail slack that "
         "grows most. The time to read through the page table is not measured, and not guessed."
     )
-    assert deciding.costs(decision)["read_slots"].isna().all()
+    assert findings.costs(decision)["read_slots"].isna().all()
     record = made_record("cuda")
     write_made(tmp_path, record)
-    decision = deciding.decision_of(work)
+    decision = findings.decision_of(work)
     assert decision is not None
-    text = deciding.decided(decision)
+    text = findings.decided(decision)
     assert "In time alone, page" in text
     assert f"Reading was measured on {record.label}" in text
-    assert deciding.costs(decision)["read_slots"].notna().all()
+    assert findings.costs(decision)["read_slots"].notna().all()
 
 
 def test_a_request_too_long_to_grow_is_not_decided() -> None:
-    assert deciding.decision_of(ODD["beyond all memory"]()) is None
-    assert "nothing is decided here" in deciding.decided(None)
+    assert findings.decision_of(ODD["beyond all memory"]()) is None
+    assert "nothing is decided here" in findings.decided(None)
 
 
 def test_a_csv_holds_no_formula() -> None:
@@ -879,7 +885,7 @@ def test_the_bytes_of_one_report_do_not_reach_the_next(tmp_path: Path) -> None:
     old = Path.cwd()
     os.chdir(tmp_path)
     try:
-        inside, files = making._files(
+        inside, files = report_folder._files(
             Settings("azure_code_2023", "Llama-3.1-8B", "1GiB"), tmp_path / "work"
         )
     finally:

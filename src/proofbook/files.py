@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,15 +48,24 @@ def replace_whole(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
+def whole_folder(out: Path, check: Callable[[Path], None] | None = None) -> Iterator[Path]:
     """Give a folder to fill; it takes its place when the block ends without an error.
 
-    Until then it is a hidden sibling, which any error, and Ctrl-C, removes.
+    Until then it is a hidden sibling, which any error, and Ctrl-C, removes. What was there before
+    stays until the new one is in its place.
+
+    Parameters
+    ----------
+    out : Path
+        The folder to make.
+    check : callable, optional
+        Raises for what may not give way to it, before and after the block; unless given, anything
+        but an empty folder.
 
     Raises
     ------
     InputError
-        If there is something at `out` other than an empty folder, or it cannot be written to.
+        If there is something at `out` that may not give way, or it cannot be written to.
 
     Examples
     --------
@@ -66,7 +75,8 @@ def whole_folder(out: Path) -> Iterator[Path]:
     ...     sorted(path.name for path in Path(place).rglob("*"))
     ['made', 'page.html']
     """
-    _check_free(out)
+    check = check or _check_free
+    check(out)
     check_folder(out.parent)
     stage = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
     try:
@@ -74,11 +84,26 @@ def whole_folder(out: Path) -> Iterator[Path]:
         mask = os.umask(0o077)
         os.umask(mask)
         stage.chmod(0o777 & ~mask)
-        _check_free(out)  # again: much time may have passed
-        stage.rename(out)  # an empty folder gives way
+        check(out)  # again: much time may have passed
+        _put(stage, out)
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         raise
+
+
+def _put(stage: Path, out: Path) -> None:
+    if not out.is_dir() or not any(out.iterdir()):
+        stage.rename(out)  # an empty folder gives way
+        return
+    old = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".old"))
+    try:
+        out.rename(old)
+        stage.rename(out)
+    except BaseException:
+        if not out.exists():
+            old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _check_free(out: Path) -> None:

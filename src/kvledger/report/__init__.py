@@ -4,7 +4,7 @@ What it leaves is a page, its notebook, figures, tables and numbers, and it hold
 only: no row of the trace, no prompt, no id, and of its path the base name alone.
 """
 
-from kvledger.report.report_settings import Settings, open_deployment
-from kvledger.report.write import write_report
+from kvledger.report.deployment import Settings, open_deployment
+from kvledger.report.report_folder import write_report
 
 __all__ = ["Settings", "open_deployment", "write_report"]

@@ -1,19 +1,23 @@
-"""What a report is about: a trace with the model and the memory that it is accounted for."""
+"""What a report is about: a trace, a model and a memory; and what is asked for, as data.
+
+A notebook is given what a reader asks for as a file of JSON, never as code.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from kvledger.accounting.allocations import next_power_of_two
-from kvledger.core.errors import LedgerError
+from kvledger.core.errors import InputError, LedgerError
 from kvledger.core.lengths import LengthTable, as_lengths, whole, whole_page_size
 from kvledger.core.units import parse_bytes
-from kvledger.models.known import load_model
+from kvledger.models.known import load_model, load_models
 from kvledger.models.shapes import Model
 from kvledger.traces.derivation import load_requests
 from kvledger.traces.trace import (
@@ -25,11 +29,18 @@ from kvledger.traces.trace import (
 )
 from proofbook.plaintext import shown_name
 
+SETTINGS_FILE = "settings.json"
+TRACE_FOLDER, MODEL_FOLDER = "trace", "model"
+FOLDER_VARIABLE = "KVLEDGER_REPORT_DIR"
+"""Names the folder where a notebook that is run for a report keeps its tables and numbers."""
+
 DEFAULT_FIRST = 100_000
 """Arrivals that are replayed where a trace has more: some seconds a policy."""
 
 DEFAULT_STEP_S = (0.02, 0.0001, 0.00005)
 """Seconds a step, a running request and a prompt token: assumed, of the order of a large GPU."""
+
+_REQUESTS = "a whole number of requests, at least 1"
 
 
 @dataclass(frozen=True)
@@ -46,16 +57,12 @@ class Deployment:
         The requests in order; None where only their lengths are known.
     left_out : mapping of str to int
         Rows of the source that are no request, by reason.
-    model : Model
-        What a token takes.
-    kv_memory_bytes : int
-        Memory of the cache.
+    model, kv_memory_bytes : Model, int
+        What a token takes, and the memory of the cache.
     page_size : int
         Slots a page, where one page size is looked at.
-    max_running : int
-        Most requests that run at one time.
-    first : int
-        Most arrivals that are looked at in order.
+    max_running, first : int
+        Most requests that run at one time; most arrivals that are looked at in order.
     step_s : tuple of three float
         Assumed seconds a step, a running request and a computed prompt token, as of
         :class:`~kvledger.Arrivals`.
@@ -74,10 +81,9 @@ class Deployment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "page_size", whole_page_size(self.page_size))
-        for field in ("max_running", "first"):
-            accepted = "a whole number of requests, at least 1"
-            value = whole(getattr(self, field), field, minimum=1, accepted=accepted)
-            object.__setattr__(self, field, value)
+        for name in ("max_running", "first"):
+            value = whole(getattr(self, name), name, minimum=1, accepted=_REQUESTS)
+            object.__setattr__(self, name, value)
         if self.capacity_slots < self.page_size:
             least = self.page_size * self.model.kv_bytes_per_token
             raise LedgerError(
@@ -170,7 +176,7 @@ def first_arrivals(trace: Trace, n: int) -> Trace:
     >>> first_arrivals(Trace([5, 9, 17], [1, 2, 3], [0, 1, 4]), 2)
     Trace(2 requests, 14 prompt + 3 output tokens, over 1.0 s)
     """
-    n = whole(n, "first", minimum=1, accepted="a whole number of requests, at least 1")
+    n = whole(n, "first", minimum=1, accepted=_REQUESTS)
     if n >= trace.n_requests:
         return trace
     return Trace(
@@ -181,3 +187,126 @@ def first_arrivals(trace: Trace, n: int) -> Trace:
         trace.page_ids_size,
         name=trace.name,
     )
+
+
+# --------------------------------------------------------------------------- settings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A trace, a model and a memory, and how they are looked at.
+
+    Parameters
+    ----------
+    trace : str
+        A file's base name, or a committed trace.
+    model : str
+        A known model, or the base name of a ``config.json`` or of its folder.
+    kv_memory : str
+        As :func:`~kvledger.core.units.parse_bytes` reads it.
+    model_name : str, optional
+        What to call a model that is read from a file; the base name if not given.
+    dtype, tensor_parallel : str, optional; int
+        Data type of the cache, and ranks that share the KV heads.
+    page_size, max_running, first, step_s
+        As of a :class:`Deployment`.
+    reading : mapping of str to str
+        Options of :func:`~kvledger.load_trace`: ``format`` and ``unusable``.
+    """
+
+    trace: str
+    model: str
+    kv_memory: str
+    model_name: str | None = None
+    dtype: str | None = None
+    tensor_parallel: int = 1
+    page_size: int = 16
+    max_running: int = 256
+    first: int = DEFAULT_FIRST
+    step_s: tuple[float, float, float] = DEFAULT_STEP_S
+    reading: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write them to ``settings.json``."""
+        text = json.dumps(asdict(self), indent=1) + "\n"
+        (folder / SETTINGS_FILE).write_text(text, encoding="ascii")
+
+
+def open_deployment(
+    trace: str, model: str, kv_memory: str, *, settings: str | Path | None = None
+) -> Deployment:
+    """Return what a notebook names, or what a file of settings names instead.
+
+    Parameters
+    ----------
+    trace, model, kv_memory : str
+        As :func:`read_deployment` takes them; where there are
+        settings, they are not used.
+    settings : path, optional
+        A file that :meth:`Settings.write` wrote. Its trace and config are looked for beside it.
+
+    Examples
+    --------
+    >>> open_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB").total.n_requests
+    8819
+    """
+    try:
+        if settings is None:
+            return read_deployment(trace, model, kv_memory)
+        return _asked(read_settings(Path(settings)), Path(settings).resolve().parent)
+    except InputError as error:
+        # A notebook tells the command what stopped it by name: there is one name for bad input.
+        raise LedgerError(str(error)) from error
+
+
+def _asked(given: Settings, folder: Path) -> Deployment:
+    """Return what settings ask for, whose files are beside them."""
+    model: str | Path = given.model
+    if given.model not in load_models():
+        model = _beside(folder, MODEL_FOLDER, given.model)
+    called = given.model_name or base_name(Path(given.model))
+    return read_deployment(
+        _beside(folder, TRACE_FOLDER, given.trace),
+        load_model(model, given.dtype, given.tensor_parallel, name=called),
+        given.kv_memory,
+        page_size=given.page_size,
+        max_running=given.max_running,
+        first=given.first,
+        step_s=given.step_s,
+        reading=given.reading,
+    )
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a file of settings.
+
+    Raises
+    ------
+    LedgerError
+        If it cannot be read, or holds something else.
+    """
+    names = [each.name for each in fields(Settings)]
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        settings = Settings(**found | {"step_s": tuple(found["step_s"])})
+        if not set(settings.reading) <= {"format", "unusable"}:
+            raise ValueError(f"reading is {settings.reading!r}")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LedgerError(
+            f"{path}: no settings of a report ({error}); accepted: {', '.join(names)}"
+        ) from None
+    return settings
+
+
+def base_name(path: Path) -> str:
+    """Return the last part of a path, of ``.`` too."""
+    return path.absolute().name
+
+
+def _beside(folder: Path, within: str, name: str) -> str | Path:
+    """Return the file of a name: in its folder or beside the settings; else the name itself."""
+    base = base_name(Path(name))
+    for path in (folder / within / base, folder / base):
+        if base and path.exists():
+            return path
+    return name

@@ -1,4 +1,4 @@
-"""What the report says in words, where the words depend on the workload.
+"""What the report says in words that depend on the workload, and the numbers that it keeps.
 
 Each finding is one sentence or a few, whose every number comes from the workload. The template
 glues them, so that its prose is true of any trace: with times or without, with page ids or not.
@@ -6,23 +6,58 @@ glues them, so that its prose is true of any trace: with times or without, with 
 
 from __future__ import annotations
 
-from fractions import Fraction
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+import proofbook
 from kvledger.accounting.metadata import c_for_page_size
 from kvledger.core.errors import LedgerError
 from kvledger.replays.growth import PARTS, mean_shares
 from kvledger.replays.replay import Saturated
-from kvledger.report.deployment import Deployment
-from kvledger.report.report_replays import Growth
-from kvledger.report.report_tables import sharing
-from proofbook.formats import format_value
+from kvledger.report.deployment import FOLDER_VARIABLE, Deployment
+from kvledger.report.report_tables import Growth, sharing
+from proofbook.files import write_whole
+from proofbook.formats import format_value, is_missing
+from proofbook.plaintext import counted, exact, listed
+
+if TYPE_CHECKING:
+    from kvledger.decision.decide import Decision
+
+NUMBERS_FILE = "numbers.json"
 
 FEW_REQUESTS = 100
 """With fewer, a sum can say much about one request."""
 
 _NEIGHBOURS = 64
+_kept: dict[str, dict[str, Any]] = {}
+
+
+def number(id: str, value: object, fmt: str | None = None, **given: Any) -> None:
+    """Show a number as :func:`proofbook.number` does, and keep it for programs too.
+
+    Where ``KVLEDGER_REPORT_DIR`` names a folder, as it does while a report is made, all numbers are
+    saved there as one JSON file, exact: fractions as texts such as ``"3/14"``.
+
+    Parameters
+    ----------
+    id, value, fmt, **given
+        As :func:`proofbook.number` takes them.
+    """
+    proofbook.number(id, value, fmt, **given)
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        _kept[id] = {
+            "value": None if is_missing(value) else exact(value),
+            "shown": format_value(value, fmt, name=id),
+            "kind": given.get("kind", "computed"),
+            "source": given.get("source"),
+        }
+        text = json.dumps(_kept, indent=1, allow_nan=False, default=str) + "\n"
+        write_whole(Path(folder) / NUMBERS_FILE, text.encode())
 
 
 def left_out(work: Deployment) -> str:
@@ -38,18 +73,18 @@ def left_out(work: Deployment) -> str:
         return "Only its lengths are known; rows that were left out of it are not counted here."
     if not work.left_out:
         return "No row of it was left out."
-    reasons = ", ".join(f"{_count(rows)} {reason}" for reason, rows in work.left_out.items())
+    reasons = ", ".join(f"{rows:,} {reason}" for reason, rows in work.left_out.items())
     total = sum(work.left_out.values())
-    return f"{_count(total)} {'row was' if total == 1 else 'rows were'} left out: {reasons}."
+    return f"{total:,} {'row was' if total == 1 else 'rows were'} left out: {reasons}."
 
 
 def disclosure(work: Deployment) -> str:
     """Say how far sums hide the requests that they are made of."""
-    n = work.total.n_requests
-    if n >= FEW_REQUESTS:
-        return f"A sum over {_requests(n)} says little about any one of them."
+    requests = counted(work.total.n_requests, "request")
+    if work.total.n_requests >= FEW_REQUESTS:
+        return f"A sum over {requests} says little about any one of them."
     return (
-        f"The trace has only {_requests(n)}, so a sum can say much about a single one: "
+        f"The trace has only {requests}, so a sum can say much about a single one: "
         "mind whom this page is shown to."
     )
 
@@ -57,15 +92,21 @@ def disclosure(work: Deployment) -> str:
 def needed(work: Deployment) -> str:
     """Say what a page must cost for the page size looked at to be the best power of two."""
     interval = c_for_page_size(work.total, work.page_size)
-    pages = f"Pages of {_count(work.page_size)}"
     if interval is None:
-        return f"{pages} are at no cost per page better than every power of two."
-    size = work.model.kv_bytes_per_token
-    better = f"{pages} are the best, beside all powers of two, where a page costs"
-    low = _bytes(interval.c_from * size)
-    if isinstance(interval.c_to, float):
-        return f"{better} {low} bytes of this model or more."
-    return f"{better} from {low} to {_bytes(interval.c_to * size)} bytes of this model."
+        return (
+            f"Pages of {work.page_size:,} are at no cost per page better than every power of two."
+        )
+    ends = [
+        format_value(n_bytes, ",.0f" if n_bytes >= 100 else ".3g")
+        for end in (interval.c_from, interval.c_to)
+        if not isinstance(end, float)
+        for n_bytes in [end * work.model.kv_bytes_per_token]
+    ]
+    where = f"{ends[0]} bytes of this model or more"
+    if len(ends) == 2:
+        where = f"from {ends[0]} to {ends[1]} bytes of this model"
+    best = f"Pages of {work.page_size:,} are the best, beside all powers of two"
+    return f"{best}, where a page costs {where}."
 
 
 def sharing_frame(work: Deployment) -> pd.DataFrame | None:
@@ -89,14 +130,13 @@ def shared(work: Deployment) -> str:
     last = frame.iloc[-1]
     near = frame[frame["window_requests"] <= _NEIGHBOURS].iloc[-1:]
     text = (
-        f"Of the {_count(last['logical_blocks'])} blocks of {_count(trace.page_ids_size)} tokens "
-        f"that {_scope(work)} refer to, {_number(last['shared_share'], '.1%')} are held by an "
+        f"Of the {last['logical_blocks']:,} blocks of {trace.page_ids_size:,} tokens that "
+        f"{_scope(work)} refer to, {format_value(last['shared_share'], '.1%')} are held by an "
         "earlier request too."
     )
     if len(near) and int(near["window_requests"].iloc[0]) < trace.n_requests:
-        share = _number(near["shared_share"].iloc[0], ".1%")
-        window = _count(near["window_requests"].iloc[0])
-        text += f" Among groups of {window} neighbours it is {share}."
+        share = format_value(near["shared_share"].iloc[0], ".1%")
+        text += f" Among groups of {near['window_requests'].iloc[0]:,} neighbours it is {share}."
     return text
 
 
@@ -111,9 +151,9 @@ def replayed(work: Deployment, growth: Growth) -> str:
         text = f"{what}. The trace has no times: all wait from the start, and time is in steps."
     else:
         text = f"{what} at their times, on the modelled step time."
-    for name, why in growth.left_out.items():
-        text += f" Not replayed is {_quoted(name)}: {why}."
-    return text
+    return text + "".join(
+        f" Not replayed is {_quoted(name)}: {why}." for name, why in growth.left_out.items()
+    )
 
 
 def grown(growth: Growth) -> str:
@@ -122,30 +162,24 @@ def grown(growth: Growth) -> str:
         return "So nothing is said of growth over time."
     shares = mean_shares(growth.named)
     used = dict(zip(shares["policy"], shares["used"], strict=True))
-    texts = [f"{_number(share, '.1%')} under {_quoted(name)}" for name, share in used.items()]
-    text = f"On average tokens fill {_joined(texts)} of the pool."
+    texts = [f"{format_value(used[name], '.1%')} under {_quoted(name)}" for name in used]
+    text = f"On average tokens fill {listed(texts)} of the pool."
     paged = [name for name in used if name.startswith("pages")]
     if paged:
         result = growth.named[paged[-1]]
         computed = result.total("computed_prompt_tokens") + result.total("decoded_tokens")
         again = result.total("recomputed_tokens")
-        share = _number(again / max(computed + again, 1), ".2%")
+        share = format_value(again / max(computed + again, 1), ".2%")
         text += (
-            f" Under {_quoted(paged[-1])} there were {_count(result.total('preempted'))} "
+            f" Under {_quoted(paged[-1])} there were {result.total('preempted'):,} "
             f"preemptions, {share} of all tokens computed were computed again, and of the requests "
-            f"{_count(result.count('refused'))} were refused."
+            f"{result.count('refused'):,} were refused."
         )
     return text
 
 
 def time_unit(growth: Growth) -> str:
-    """Return what the replays count time in.
-
-    Examples
-    --------
-    >>> time_unit(Growth({}, Saturated(), {}))
-    'steps'
-    """
+    """Return what the replays count time in."""
     return "steps" if isinstance(growth.clock, Saturated) else "seconds"
 
 
@@ -167,13 +201,14 @@ def pool_costs(shares: pd.DataFrame) -> pd.DataFrame:
 
 def conclusion(work: Deployment, fits: pd.DataFrame) -> str:
     """Say in a sentence what a reserved maximum and pages leave unused, and what fits."""
-    reserved, paged = fits.iloc[0], fits.iloc[-1]
+    (reserved, fit_reserved), (paged, fit_paged) = (
+        (format_value(row["unused_share"], ".1%"), f"{row['fit']:,}")
+        for row in (fits.iloc[0], fits.iloc[-1])
+    )
     return (
-        f"With {_count(work.maximum)} slots reserved for each request, "
-        f"{_number(reserved['unused_share'], '.1%')} of what is held is unused and the memory "
-        f"fits {_count(reserved['fit'])} requests of the mean size; in pages of "
-        f"{_count(work.page_size)} it is {_number(paged['unused_share'], '.1%')}, and "
-        f"{_count(paged['fit'])} fit."
+        f"With {work.maximum:,} slots reserved for each request, {reserved} of what is held is "
+        f"unused and the memory fits {fit_reserved} requests of the mean size; in pages of "
+        f"{work.page_size:,} it is {paged}, and {fit_paged} fit."
     )
 
 
@@ -182,31 +217,64 @@ def _scope(work: Deployment) -> str:
     assert trace is not None
     n, of = trace.n_requests, work.total.n_requests
     if n == of:
-        return "the 1 request" if n == 1 else f"all {_requests(n)}"
-    return f"the first {_count(n)} of {_requests(of)}"
-
-
-def _requests(n: int) -> str:
-    return "1 request" if n == 1 else f"{_count(n)} requests"
-
-
-def _bytes(value: Fraction) -> str:
-    return _number(value, ",.0f" if value >= 100 else ".3g")
-
-
-def _count(value: object) -> str:
-    return format_value(value, ",d")
-
-
-def _number(value: object, fmt: str) -> str:
-    return format_value(value, fmt)
+        return "the 1 request" if n == 1 else f"all {counted(n, 'request')}"
+    return f"the first {n:,} of {counted(of, 'request')}"
 
 
 def _quoted(name: str) -> str:
     return f"\N{LEFT DOUBLE QUOTATION MARK}{name}\N{RIGHT DOUBLE QUOTATION MARK}"
 
 
-def _joined(texts: list[str]) -> str:
-    if len(texts) < 2:
-        return "".join(texts)
-    return f"{', '.join(texts[:-1])} and {texts[-1]}"
+# --------------------------------------------------------------------------- the decision
+
+CAPTION = (
+    "What a request holds in pages of each size, in slots averaged over its growth; a dash is not "
+    "measured. The last column counts the kernels that read it."
+)
+FORMATS = {
+    "tail slack slots": ",.3g",
+    "metadata slots": ",.3g",
+    "shared lost slots": ",.3g",
+    "read slots": ",.3g",
+    "total slots": ",.1f",
+    "above best": ".2%",
+}
+"""The formats of the table of costs."""
+
+
+def decision_of(work: Deployment) -> Decision | None:
+    """Weigh the costs of a page size, with the latest measurement of a GPU if there is one.
+
+    None where a request is longer than what growth is averaged over.
+    """
+    from kvledger.decision.decide import decide
+    from kvledger.decision.workload import LONGEST
+    from kvledger.measure.record import latest_record
+
+    if work.total.max_tokens > LONGEST:
+        return None
+    trace = work.arrivals
+    with_ids = trace is not None and trace.page_ids is not None
+    return decide(trace if with_ids else work.lengths, work.model, record=latest_record("cuda"))
+
+
+def decided(decision: Decision | None) -> str:
+    """Say which page sizes are good in memory, what ends the range, and what is not measured."""
+    from kvledger.decision.answers import sentence
+
+    if decision is None:
+        return "A request is too long for its growth to be averaged, so nothing is decided here."
+    text = sentence("In memory alone", decision.memory)
+    if decision.read is None or decision.time is None:
+        return f"{text} The time to read through the page table is not measured, and not guessed."
+    return (
+        f"{text} {sentence('In time alone', decision.time)} Reading was measured on "
+        f"{decision.read.device}: {decision.read.peer}."
+    )
+
+
+def costs(decision: Decision) -> pd.DataFrame:
+    """Return the costs of the page sizes that a short table shows, in slots a request."""
+    columns = [name.replace(" ", "_") for name in FORMATS]
+    frame: pd.DataFrame = decision.frame()[["page_size", *columns, "kernels"]]
+    return frame

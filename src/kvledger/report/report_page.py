@@ -5,7 +5,7 @@ and are put in as text, after the Markdown has been read, so nothing in a name i
 outputs, tables and figures are shown; any other is shown as the text that it is.
 """
 
-# nbconvert and latex2mathml ship no types, or not all of them.
+# latex2mathml ships no types.
 # mypy: disable-error-code="import-untyped,no-untyped-call"
 from __future__ import annotations
 
@@ -22,14 +22,44 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from myst_parser.config.main import MdParserConfig
 from myst_parser.parsers.mdit import create_md_parser
-from nbconvert.exporters import HTMLExporter
 
 from kvledger import __version__
 from proofbook.prose import EXTENSIONS
-from proofbook.showing import FIGURE_TEXT, RECORD, TABLE_HTML
+from proofbook.showing import FIGURE_TEXT, MARK, RECORD, TABLE_HTML
 
-_ASSETS = Path(__file__).resolve().parent / "assets"
+_STYLE = Path(__file__).resolve().parent / "assets" / "page.css"
 _TITLED = re.compile(r"(?P<words>.*\S)\s*<(?P<target>[^<>]+)>", re.DOTALL)
+_FOOTER = (
+    "Numbers are computed from the trace; those with a raised c are cited. "
+    f"Made by kvledger {__version__}. Beside this page: report.ipynb, the notebook "
+    "with the code; figures, as SVG, PNG and CSV; tables, as CSV; numbers.json, exact."
+)
+# It asks no host for anything and runs nothing: its policy forbids both.
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" \
+content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>
+{style}
+</style>
+</head>
+<body>
+<main>
+{cells}
+</main>
+<footer>
+<p>{footer}</p>
+</footer>
+</body>
+</html>
+"""
 
 
 def page_html(notebook: Any, figures: Path, *, title: str) -> str:
@@ -49,23 +79,55 @@ def page_html(notebook: Any, figures: Path, *, title: str) -> str:
     str
         Drawings, style and all: the page asks for nothing.
     """
-    exporter = _Exporter(notebook, figures)
-    resources = {
-        "kvledger": {
-            "title": title,
-            "style": (_ASSETS / "page.css").read_text(encoding="utf-8"),
-            "footer": (
-                "Numbers are computed from the trace; those with a raised c are cited. "
-                f"Made by kvledger {__version__}. Beside this page: report.ipynb, the notebook "
-                "with the code; figures, as SVG, PNG and CSV; tables, as CSV; numbers.json, exact."
-            ),
-        }
-    }
-    html, _ = exporter.from_notebook_node(notebook, resources=resources)
-    return str(html)
+    prose = _Prose(notebook)
+    cells = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cells.append(f'<section class="prose">{prose.html(cell.source)}</section>')
+        for output in cell.get("outputs", ()):
+            cells.append(_shown(cell, output, figures, prose))
+    return _PAGE.format(
+        title=escape(title),
+        style=_STYLE.read_text(encoding="utf-8"),
+        cells="\n".join(filter(None, cells)),
+        footer=escape(_FOOTER),
+    )
 
 
-class Glued(NamedTuple):
+def _shown(cell: Any, output: Any, figures: Path, prose: _Prose) -> str:
+    """Return what one output shows; nothing of a number, which prose shows."""
+    data: Mapping[str, Any] = output.get("data", {})
+    if RECORD in data:
+        return ""
+    text = _joined(data.get("text/plain", output.get("text", "")))
+    figure = FIGURE_TEXT.fullmatch(text)
+    if figure is not None:
+        return _figure(figure["id"], cell, figures, prose)
+    table = _joined(data.get("text/html", ""))
+    if TABLE_HTML.match(table):
+        return table
+    return f'<pre tabindex="0">{escape(text)}</pre>' if text.strip() else ""
+
+
+def _figure(id: str, cell: Any, figures: Path, prose: _Prose) -> str:
+    about = json.loads((figures / f"{id}.json").read_text(encoding="utf-8"))
+    light, dark = (
+        base64.b64encode((figures / f"{id}{end}.svg").read_bytes()).decode("ascii")
+        for end in ("", ".dark")
+    )
+    caption = prose.html(cell.metadata["mystnb"]["figure"]["caption"]).strip()
+    return (
+        f'<figure id="{id}"><div class="scroll" tabindex="0"><picture>'
+        '<source media="(prefers-color-scheme: dark)" '
+        f'srcset="data:image/svg+xml;base64,{dark}">'
+        f'<img src="data:image/svg+xml;base64,{light}" alt="{escape(about["alt"])}" '
+        f'width="{round(96 * about["width_in"])}" height="{round(96 * about["height_in"])}">'
+        f'</picture></div><figcaption><span class="number">Figure {prose.numbers[id]}.</span> '
+        f"{caption.removeprefix('<p>').removesuffix('</p>')}</figcaption></figure>"
+    )
+
+
+class _Glued(NamedTuple):
     """A glued text, and where it is from if it was not computed."""
 
     text: str
@@ -73,76 +135,26 @@ class Glued(NamedTuple):
     source: str
 
 
-def glued(notebook: Any) -> dict[str, Glued]:
-    """Return the texts that a notebook's cells glued, by id."""
-    found: dict[str, Glued] = {}
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            about = output.get("metadata", {})
-            name = about.get("scrapbook", {}).get("name")
-            if name is not None:
-                kind = about["kvledger"]["kind"]
-                mark = "" if kind == "computed" else kind[0]
-                source = f"{kind}: {about['kvledger']['source']}" if mark else ""
-                found[str(name)] = Glued(_joined(output["data"][RECORD]), mark, source)
-    return found
-
-
-class _Exporter(HTMLExporter):
-    """nbconvert's HTML with the book's Markdown, figures and tables."""
-
-    def __init__(self, notebook: Any, figures: Path) -> None:
-        self.figures = figures
-        self.prose = _Prose(glued(notebook), _numbers(notebook))
-        super().__init__(
-            template_name="assets",
-            extra_template_basedirs=[str(_ASSETS.parent)],
-            filters={"kvledger_outputs": self.outputs},
-        )
-
-    def default_filters(self) -> Any:
-        """Put the book's Markdown in place of nbconvert's."""
-        yield from super().default_filters()
-        yield "markdown2html", self.prose.html
-
-    def outputs(self, cell: Any) -> str:
-        """Return what a code cell shows."""
-        return "\n".join(filter(None, (self._output(cell, each) for each in cell.outputs)))
-
-    def _output(self, cell: Any, output: Any) -> str:
-        data: Mapping[str, Any] = output.get("data", {})
-        if RECORD in data:
-            return ""
-        text = _joined(data.get("text/plain", output.get("text", "")))
-        figure = FIGURE_TEXT.fullmatch(text)
-        if figure is not None:
-            return self._figure(cell, figure["id"])
-        table = _joined(data.get("text/html", ""))
-        if TABLE_HTML.match(table):
-            return table
-        return f'<pre tabindex="0">{escape(text)}</pre>' if text.strip() else ""
-
-    def _figure(self, cell: Any, id: str) -> str:
-        about = _about(self.figures / f"{id}.json")
-        light, dark = (_data_url(self.figures / f"{id}{end}.svg") for end in ("", ".dark"))
-        caption = self.prose.html(cell.metadata["mystnb"]["figure"]["caption"])
-        number = self.prose.numbers[id]
-        return (
-            f'<figure id="{id}"><div class="scroll" tabindex="0"><picture>'
-            f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-            f'<img src="{light}" alt="{escape(about["alt"])}" '
-            f'width="{round(96 * about["width_in"])}" height="{round(96 * about["height_in"])}">'
-            f'</picture></div><figcaption><span class="number">Figure {number}.</span> '
-            f"{_unwrapped(caption)}</figcaption></figure>"
-        )
-
-
 class _Prose:
-    """The book's Markdown as HTML, with the roles that a chapter uses."""
+    """The book's Markdown as HTML, with the roles that a chapter uses.
 
-    def __init__(self, texts: Mapping[str, Glued], numbers: Mapping[str, int]) -> None:
-        self.texts = texts
-        self.numbers = numbers
+    ``texts`` are the texts that cells glued, and ``numbers`` the figures that are shown, numbered
+    in order; both by id.
+    """
+
+    def __init__(self, notebook: Any) -> None:
+        self.texts: dict[str, _Glued] = {}
+        self.numbers: dict[str, int] = {}
+        for output in (each for cell in notebook.cells for each in cell.get("outputs", ())):
+            data, about = output.get("data", {}), output.get("metadata", {})
+            figure = FIGURE_TEXT.fullmatch(_joined(data.get("text/plain", "")))
+            if figure is not None:
+                self.numbers[figure["id"]] = len(self.numbers) + 1
+            if "scrapbook" in about:
+                kind, source = about[MARK]["kind"], about[MARK]["source"]
+                mark = "" if kind == "computed" else kind[0]
+                text = _joined(data[RECORD])
+                self.texts[about["scrapbook"]["name"]] = _Glued(text, mark, f"{kind}: {source}")
         config = MdParserConfig(enable_extensions=set(EXTENSIONS))
         self.parser = create_md_parser(config, RendererHTML)
         self.parser.options["html"] = False
@@ -179,30 +191,6 @@ class _Prose:
 
     def _math_block(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
         return str(mathml(tokens[at].content.strip(), display="block"))
-
-
-def _numbers(notebook: Any) -> dict[str, int]:
-    """Return the figures that are shown, by id, numbered in order."""
-    ids = [
-        match["id"]
-        for cell in notebook.cells
-        for output in cell.get("outputs", ())
-        if (match := FIGURE_TEXT.fullmatch(_joined(output.get("data", {}).get("text/plain", ""))))
-    ]
-    return {id: number for number, id in enumerate(ids, start=1)}
-
-
-def _about(path: Path) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return about
-
-
-def _data_url(path: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
-
-
-def _unwrapped(paragraph: str) -> str:
-    return paragraph.strip().removeprefix("<p>").removesuffix("</p>")
 
 
 def _joined(text: str | Sequence[str]) -> str:
