@@ -230,7 +230,7 @@ def test_the_page_shows_names_and_runs_nothing(made: Made) -> None:
     assert "@import" not in made.page
     assert "url(" not in made.page
     assert seen.words["title"] == f"Where KV-cache memory goes: {HOSTILE}"
-    assert html.escape(HOSTILE, quote=False) in made.page
+    assert html.escape(HOSTILE) in made.page
     assert made.page.count("<sup>c</sup>") == 3  # the bytes of metadata: in prose, in a caption
     assert "{glue" not in made.page
     assert "(not shown)" not in made.page
@@ -277,7 +277,7 @@ def test_the_numbers_are_exact_and_those_of_the_trace(made: Made) -> None:
     assert value["entry_best"] == kv.best_page_size(lengths, Fraction(4, 131072)).page_size
     assert {each["kind"] for each in numbers.values()} == {"computed", "cited"}
     for id, each in numbers.items():
-        assert html.escape(each["shown"], quote=False) in made.page, id
+        assert html.escape(each["shown"]) in made.page, id
 
 
 def test_the_tables_are_exact(made: Made) -> None:
@@ -620,7 +620,9 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "latex2mathml.converter", None)
     monkeypatch.delitem(sys.modules, "kvledger.report.report_page", raising=False)
     settings = Settings("azure_code_2023", "Llama-3.1-8B", "1GiB")
-    with pytest.raises(LedgerError, match=r"latex2mathml.* is not installed; accepted: pip install"):
+    with pytest.raises(
+        LedgerError, match=r"latex2mathml.* is not installed; accepted: pip install"
+    ):
         write_report(settings, tmp_path / "out")
     assert leftovers(tmp_path) == []
 
