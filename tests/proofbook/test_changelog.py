@@ -18,6 +18,7 @@ from proofbook.catalogue.changes import compare, markdown
 from proofbook.catalogue.editions import Edition, snapshot
 from proofbook.pages.changelog import heading, history, present_book
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 

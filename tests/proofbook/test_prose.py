@@ -238,12 +238,6 @@ def trim(nb: dict[str, Any]) -> None:
             c.update(outputs=[], execution_count=None)
 
 
-def trim_outputs(nb: dict[str, Any]) -> None:
-    for c in nb["cells"]:
-        if c["cell_type"] == "code":
-            c.update(outputs=[])
-
-
 def rename(nb: dict[str, Any]) -> None:
     stored = cell(nb, "toy-numbers")["outputs"]
     stored[0]["metadata"]["scrapbook"]["name"] = "toy.slack"
@@ -258,97 +252,62 @@ STDERR = {"output_type": "stream", "name": "stderr", "text": "Warning"}
 ERROR = {"output_type": "error", "ename": "E", "evalue": "no", "traceback": []}
 IMAGE = shown(image_png="AAAA", text_plain="<Figure size 720x320>")
 
-DOCTORED: list[tuple[str, Doctor, str]] = [
-    ("digit in prose", source("toy-words", "Slack is 9, {glue:text}`toy.slack`."), "digit outside"),
+DOCTORED: list[tuple[Doctor, str]] = [
+    (source("toy-words", "Slack is 9, {glue:text}`toy.slack`."), "digit outside"),
     (
-        "digit in a caption",
         figure_meta(caption="Of the 40 slots, {glue:text}`toy.slack` are slack."),
         "toy-figure, caption: digit outside",
     ),
     (
-        "id nobody glues",
         source("toy-words", "Slack is {glue:text}`toy.slack`, {glue:text}`toy.none`."),
         "'toy.none' is glued by no cell",
     ),
     (
-        "id nobody glues, in a caption",
         figure_meta(caption="Words {glue:text}`toy.none`."),
         "caption: 'toy.none' is glued by no cell",
     ),
-    ("glued id nothing uses", source("title", "# Three requests"), "'toy.slots' is glued, and"),
+    (source("title", "# Three requests"), "'toy.slots' is glued, and"),
+    (trim, r"no outputs at all"),
+    (trim, "execution counts [None, None, None, None]"),
+    (lambda nb: cell(nb, "toy-numbers").update(execution_count=7), "execution counts [1, 7, 3, 4]"),
+    (outputs("toy-numbers"), "it shows something, and no output"),
+    (outputs("toy-table", shown(text_plain="x")), "table 'tab-toy' is not"),
     (
-        "trimmed",
-        trim,
-        r"no outputs at all",
-    ),
-    ("trimmed outputs only", trim_outputs, "no outputs at all"),
-    ("trimmed counts", trim, "execution counts [None, None, None, None]"),
-    (
-        "counts out of order",
-        lambda nb: cell(nb, "toy-numbers").update(execution_count=7),
-        "execution counts [1, 7, 3, 4]",
-    ),
-    ("cell without output", outputs("toy-numbers"), "it shows something, and no output"),
-    ("table without output", outputs("toy-table", shown(text_plain="x")), "table 'tab-toy' is not"),
-    (
-        "figure of another name",
         outputs("toy-figure", shown(image_png="A", text_plain="fig-old · data 0123abcd")),
         "figure 'fig-toy' is not stored",
     ),
-    ("half the records", outputs("toy-numbers", record("toy.slots", "40")), "but not stored"),
-    ("ids swapped", rename, "the code glues ['toy.slots', 'toy.slack']"),
-    ("stderr", append("imports", STDERR), "stderr is stored: 'Warning'"),
-    ("error", append("imports", ERROR), "an error is stored: E: no"),
-    ("stray image", append("imports", IMAGE), "an image is stored that figure() did not"),
-    ("magic", source("imports", "%matplotlib inline"), "not plain Python"),
+    (outputs("toy-numbers", record("toy.slots", "40")), "but not stored"),
+    (rename, "the code glues ['toy.slots', 'toy.slack']"),
+    (append("imports", STDERR), "stderr is stored: 'Warning'"),
+    (append("imports", ERROR), "an error is stored: E: no"),
+    (append("imports", IMAGE), "an image is stored that figure() did not"),
+    (source("imports", "%matplotlib inline"), "not plain Python"),
     (
-        "typed number",
         source("toy-numbers", 'number("toy.slots", 40)\nnumber("toy.slack", stock.free)'),
         "given a literal",
     ),
     (
-        "number typed in a table's caption",
         source("toy-table", 'table("tab-toy", frame, caption="All 40 slots of three requests.")'),
         "number '40' typed in the caption",
     ),
+    (alt(f'f"{ALT[:-1]} by 40 of {{n}}."'), "number '40' typed in the alt"),
     (
-        "number typed in an alt text",
-        alt(f'f"{ALT[:-1]} by 40 of {{n}}."'),
-        "number '40' typed in the alt",
-    ),
-    (
-        "comparison switched off by tag",
         lambda nb: cell(nb, "toy-numbers")["metadata"].update(tags=["nbval-ignore-output"]),
         "switches the comparison",
     ),
+    (source("imports", "# NBVAL_IGNORE_OUTPUT\nimport proofbook"), "switches the comparison"),
     (
-        "comparison switched off by comment",
-        source("imports", "# NBVAL_IGNORE_OUTPUT\nimport proofbook"),
-        "switches the comparison",
-    ),
-    (
-        "no caption",
         lambda nb: cell(nb, "toy-figure").update(metadata={}),
         "'fig-toy' has no mystnb.figure caption",
     ),
-    (
-        "no name",
-        lambda nb: cell(nb, "toy-figure").update(metadata={}),
-        "'fig-toy' is named None",
-    ),
-    ("other name", figure_meta(name="fig-other"), "'fig-toy' is named 'fig-other'"),
-    (
-        "computed figure id",
-        source("toy-figure", f'figure(name, fig, data=frame, alt="{ALT}")'),
-        "not a literal",
-    ),
-    ("empty cell", source("imports", " "), "an empty code cell"),
+    (lambda nb: cell(nb, "toy-figure").update(metadata={}), "'fig-toy' is named None"),
+    (figure_meta(name="fig-other"), "'fig-toy' is named 'fig-other'"),
+    (source("toy-figure", f'figure(name, fig, data=frame, alt="{ALT}")'), "not a literal"),
+    (source("imports", " "), "an empty code cell"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("doctor", "expected"), [d[1:] for d in DOCTORED], ids=[d[0] for d in DOCTORED]
-)
+@pytest.mark.parametrize(("doctor", "expected"), DOCTORED, ids=[says for _, says in DOCTORED])
 def test_a_doctored_notebook(tmp_path: Path, doctor: Doctor, expected: str) -> None:
     notebook = clean()
     doctor(notebook)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
@@ -62,36 +61,26 @@ pytestmark = pytest.mark.usefixtures("outputs")
         (40, None, "40"),
         (9999, None, "9999"),
         (10000, None, "10,000"),
-        (524288, None, "524,288"),
         (-12345, None, "\u221212,345"),
         (np.int64(40), None, "40"),
         (Fraction(153, 4), None, "38.25"),
         (Fraction(1, 16), None, "0.0625"),
-        (Fraction(8, 2), None, "4"),
         (Decimal("38.25"), None, "38.25"),
         ("Azure code", None, "Azure code"),
         (Fraction(3, 14), "fraction", "3/14"),
         (Fraction(-3, 14), "fraction", "\u22123/14"),
         (2, "fraction", "2"),
         (1234567, ",d", "1,234,567"),
-        (1234567, "d", "1234567"),
         (2.0, "d", "2"),
         (0.366, ".1%", "36.6%"),
-        (Fraction(1, 3), ".2%", "33.33%"),
         (5, "+d", "+5"),
         (0, "+d", "0"),
         (-5, "+d", "\u22125"),
         (-0.001, ".1f", "0.0"),
         (1234.5, ",.1f", "1,234.5"),
-        (2.5, ".0f", "2"),
         (0.00012345, ".2g", "0.00012"),
-        (123456, ".2g", "120000"),
         (123456, ",.2g", "120,000"),
-        (9.99, ".2g", "10"),
         (999.6, ".3g", "1000"),
-        (0, ".3g", "0"),
-        (Fraction(1, 8), ".3g", "0.125"),
-        (np.float32(0.5), ".1f", "0.5"),
         (57344, "bytes", "56\u00a0KiB"),
         (1000, "bytes", "1000\u00a0B".replace("1000", "1,000")),
         (69524783104, "bytes", "64.75\u00a0GiB"),
@@ -123,23 +112,16 @@ def test_significant_digits(value: Fraction, digits: int) -> None:
     [
         (math.nan, ".1f", "finite"),
         (math.inf, ".1f", "finite"),
-        (np.float64("nan"), ".1f", "finite"),
-        (Decimal("nan"), ".1f", "finite"),
         (0.5, None, "needs a format"),
         (Fraction(3, 14), None, "needs a format"),
-        (Fraction(1, 32), None, "needs a format"),
         (True, None, "truth value"),
-        (np.bool_(True), None, "truth value"),
         (None, None, "NoneType"),
-        ([1], None, "list"),
         (1j, None, "complex"),
         (2.5, "d", "whole number"),
         (1, "x", "format 'x'"),
         (1, "f", "how many digits"),
         (1, ".0g", "how many digits"),
-        (1, ".2d", "whole number"),
         (1, ".2e", "format '.2e'"),
-        (1, ">10", "format '>10'"),
         (2.5, "bytes", "whole number of bytes"),
         ("text", ".1f", "for the text"),
         (" ", None, "not blank"),
@@ -164,12 +146,8 @@ def test_number_emits_one_record(outputs: list[Output]) -> None:
 
 def test_number_says_how_it_was_measured(outputs: list[Output]) -> None:
     number("toy.seconds", 1.25, ".2f", unit="s", kind="measured", source="bench.json")
-    assert outputs[0][1][MARK] == {
-        "kind": "measured",
-        "source": "bench.json",
-        "value": "1.25",
-        "unit": "s",
-    }
+    about = {"kind": "measured", "source": "bench.json", "value": "1.25", "unit": "s"}
+    assert outputs[0][1][MARK] == about
 
 
 @pytest.mark.parametrize("id", ["", "A.b", "a:b", "a b", "a..b", ".a", "4a", "a-b", 4, None])
@@ -204,10 +182,8 @@ def test_one_id_says_one_thing(outputs: list[Output]) -> None:
     ("id", "value", "fmt", "unit", "says"),
     [
         ("a.free_parts", 38, None, None, ("38", "parts")),
-        ("a.parts", np.int64(31), None, None, ("31", "parts")),
         ("parts", 31, None, None, ("31", "parts")),
         ("a.mean_parts", Fraction(153, 4), None, None, ("153/4", "parts")),
-        ("a.mean_parts", Decimal("38.25"), None, None, ("153/4", "parts")),
         ("a.best_size", 0.1 + 0.2, ".2f", None, ("0.3", "parts")),
         ("a.share", Fraction(183, 500), ".1%", None, ("183/5", "%")),
         ("a.share", 0.366, ".1%", None, ("36.6", "%")),
@@ -215,7 +191,6 @@ def test_one_id_says_one_thing(outputs: list[Output]) -> None:
         ("a.ratio", 2.5, ".1f", "", ("2.5", "")),
         ("a.held_parts", 12, None, "parts a week", ("12", "parts a week")),
         ("a.name", "The other shop", None, None, ("The other shop", "text")),
-        ("a.parts", "not measured", None, None, ("not measured", "text")),
         ("fig2.full", Fraction("68.5"), ".1f", None, ("137/2", "% of the room")),
         ("stock.cost", 38.25, ".2f", None, ("38.25", "coins")),
     ],
@@ -441,29 +416,12 @@ def test_table_saves_exact_values(outputs: list[Output], tmp_path: Path) -> None
     assert data_digest(frame) == meta["digest"]
 
 
-def test_a_refused_table_saves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="finite"):
-        table(
-            "tab-a",
-            pd.DataFrame({"a": [math.inf]}),
-            caption="A table that is refused.",
-            formats={"a": ".1f"},
-        )
-    assert not (tmp_path / "tables").exists()
-
-
 def test_table_depends_on_nothing_but_its_values(outputs: list[Output]) -> None:
     table("tab-a", FRAME, caption=CAPTION, formats={"share": ".1%"})
     with pd.option_context("display.precision", 2, "display.max_columns", 1):
         showing._shown.clear()
         table("tab-a", FRAME.convert_dtypes(), caption=CAPTION, formats={"share": ".1%"})
     assert outputs[0] == outputs[1]
-
-
-def test_a_named_index_becomes_the_row_headers(outputs: list[Output]) -> None:
-    frame = pd.DataFrame({"slots": [40]}, index=pd.Index([4], name="page size (slots)"))
-    table("tab-a", frame, caption="Slots by page size.")
-    assert '<th scope="row" class="kv-num">4</th>' in outputs[0][0]["text/html"]
 
 
 @pytest.mark.parametrize(
@@ -485,10 +443,11 @@ def test_a_named_index_becomes_the_row_headers(outputs: list[Output]) -> None:
         (FRAME, {"id": "slack"}, "table id"),
     ],
 )
-def test_table_refuses(frame: Any, more: dict[str, Any], says: str) -> None:
+def test_table_refuses(frame: Any, more: dict[str, Any], says: str, tmp_path: Path) -> None:
     given = {"id": "tab-slack", "caption": CAPTION, **more}
     with pytest.raises(InputError, match=says):
         table(given.pop("id"), frame, **given)
+    assert not (tmp_path / "tables").exists()
 
 
 # --- figures --------------------------------------------------------------------------
@@ -525,18 +484,14 @@ def test_figure_saves_and_shows(outputs: list[Output], tmp_path: Path) -> None:
         "alt": ALT,
         "digest": full,
     }
-    rows = list(csv.reader(io.StringIO(content.decode())))
-    assert rows == [
-        ["policy", "slots", "share"],
-        ["pages", "40", "0.775"],
-        ["reserved", "96", "0.322916666667"],
-    ]
+    assert content == b"policy,slots,share\npages,40,0.775\nreserved,96,0.322916666667\n"
     about = json.loads((folder / "fig-bars.json").read_text())
-    assert about["alt"] == ALT
-    assert (about["id"], about["version"]) == ("fig-bars", "1.2.3")
-    assert (about["data_digest"], about["data_sha256"]) == (full[:8], full)
-    assert len(about["source_digest"]) == 64
-    assert (about["kind"], about["source"]) == ("computed", None)
+    assert {key: about[key] for key in meta[MARK]} == meta[MARK]
+    assert (about["version"], about["data_digest"], about["data_sha256"]) == (
+        "1.2.3",
+        full[:8],
+        full,
+    )
     with (
         Image.open(folder / "fig-bars.png") as large,
         Image.open(io.BytesIO(data["image/png"])) as s,
@@ -594,12 +549,7 @@ def test_dark_drawing_swaps_three_colours(tmp_path: Path) -> None:
     assert style.ON_COLOUR in colours(dark)
     assert light.count("<pattern") == dark.count("<pattern") >= 1
     assert len(ET.fromstring(light).findall(".//*")) == len(ET.fromstring(dark).findall(".//*"))
-
-
-def test_the_hatch_is_drawn_in_faint(tmp_path: Path) -> None:
-    figure("fig-bars", draw(), DATA, ALT)
-    svg = (tmp_path / "figures" / "fig-bars.svg").read_text()
-    pattern = re.search(r"<pattern.*?</pattern>", svg, re.DOTALL)
+    pattern = re.search(r"<pattern.*?</pattern>", light, re.DOTALL)
     assert pattern
     assert style.INK["light"].faint in pattern.group()
 
@@ -623,12 +573,8 @@ def spoiled(what: str) -> Figure:
     ax = fig.axes[0]
     if what == "blue words":
         ax.text(60, 0, "blue", color="#0072B2")
-    elif what == "black words":
-        ax.text(60, 0, "black", color="black")
     elif what == "black bar":
         ax.barh(0, 3, left=60, color="black")
-    elif what == "black line":
-        ax.plot([60, 70], [0, 1], color="black")
     elif what == "runs out":
         ax.text(140, 0, "a label much too long for its place", clip_on=False)
         fig.set_layout_engine("none")
@@ -646,9 +592,7 @@ def spoiled(what: str) -> Figure:
     ("what", "says"),
     [
         ("blue words", "'blue' are drawn in #0072b2"),
-        ("black words", "'black' are drawn in #000000"),
         ("black bar", "drawn in black"),
-        ("black line", "drawn in black"),
         ("runs out", "runs out of the figure by .* at the right"),
         ("on the footer", "'covers the footer' lies on the footer"),
         ("axis on the footer", "lies on the footer"),
@@ -668,10 +612,8 @@ def test_figure_refuses_a_drawing(
     ("changed", "says"),
     [
         ({"id": "bars"}, "figure id"),
-        ({"id": "fig-Bars"}, "figure id"),
         ({"alt": "A chart."}, "at least 40 characters"),
         ({"alt": ALT[:-1]}, "full stop"),
-        ({"alt": None}, "alt None"),
         ({"data": DATA[:0]}, "empty"),
         ({"data": {"a": [1]}}, "DataFrame"),
         ({"data": pd.DataFrame({"a": [math.inf]})}, "column 'a'.*finite"),
@@ -688,15 +630,10 @@ def test_figure_refuses(outputs: list[Output], changed: dict[str, Any], says: st
     plt.close("all")
 
 
-def test_one_figure_id_has_one_data() -> None:
+def test_one_figure_id_has_one_data_and_a_failed_save_leaves_nothing_half(tmp_path: Path) -> None:
     figure("fig-bars", draw(), DATA, ALT)
     with pytest.raises(InputError, match="shown before"):
         figure("fig-bars", draw(), DATA.assign(slots=[41, 96]), ALT)
-
-
-def test_a_failed_save_leaves_nothing_half(tmp_path: Path) -> None:
-    figure("fig-bars", draw(), DATA, ALT)
-    showing._shown.clear()
     path = tmp_path / "figures" / "fig-bars.svg"
     path.unlink()
     path.mkdir()
@@ -737,6 +674,8 @@ def test_spread_labels(wanted: list[float], gap: float) -> None:
 
 
 def test_end_labels_do_not_overlap() -> None:
+    with pytest.raises(InputError, match="height_in"):
+        style.canvas(0)
     fig, ax = style.canvas(3.2)
     ends = []
     for height in range(7):
@@ -749,8 +688,3 @@ def test_end_labels_do_not_overlap() -> None:
     assert not any(a.y0 < b.y1 and b.y0 < a.y1 for a, b in pairs)
     assert style.end_labels(ax, []) == []
     plt.close(fig)
-
-
-def test_a_canvas_needs_a_height() -> None:
-    with pytest.raises(InputError, match="height_in"):
-        style.canvas(0)

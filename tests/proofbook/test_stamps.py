@@ -94,12 +94,9 @@ def test_a_stamped_drawing_is_the_same_drawing() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 7, 8, 20, 40, 90])
-def test_no_whole_png_is_refused(size: int) -> None:
+def test_no_whole_picture_is_refused(size: int) -> None:
     with pytest.raises(InputError, match="accepted: a whole PNG"):
         stamped_png(png()[:size], STAMP)
-
-
-def test_no_svg_is_refused() -> None:
     for text in ("", "<html></html>", "<svg/>"):
         with pytest.raises(InputError, match="accepted: an SVG"):
             stamped_svg(text, STAMP)
