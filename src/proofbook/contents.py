@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proofbook.errors import InputError
-from proofbook.project import is_made
+from proofbook.project import is_made, root_above
 
 TABLE_OF_CONTENTS = "_toc.yml"
 CONFIG = "_config.yml"
@@ -64,10 +64,10 @@ def is_current(place: Place, inputs: str) -> bool:
 
 def find_root(start: Path) -> Path:
     """Return the folder at or above `start` that holds ``_toc.yml``."""
-    for folder in (start, *start.parents):
-        if (folder / TABLE_OF_CONTENTS).is_file():
-            return folder
-    raise InputError(f"no _toc.yml in {start} or above it; run this inside the repository")
+    root = root_above(start)
+    if root is None:
+        raise InputError(f"no _toc.yml in {start} or above it; run this inside the repository")
+    return root
 
 
 # ---------------------------------------------------------------- pages

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -68,11 +67,13 @@ def repository_root() -> Path | None:
     The working folder and those above it are tried first, so that a notebook belongs to the
     checkout that it lies in; the folder of this file comes second.
     """
-    for start in (Path.cwd(), _PACKAGE):
-        for folder in (start, *start.parents):
-            if (folder / "_toc.yml").is_file():
-                return folder
-    return None
+    return root_above(Path.cwd()) or root_above(_PACKAGE)
+
+
+def root_above(start: Path) -> Path | None:
+    """Return the folder at or above `start` that holds ``_toc.yml``, or None if there is none."""
+    folders = (start, *start.parents)
+    return next((folder for folder in folders if (folder / "_toc.yml").is_file()), None)
 
 
 def this_project(root: Path | None = None) -> Project:
@@ -88,6 +89,8 @@ def this_project(root: Path | None = None) -> Project:
     InputError
         If there is neither.
     """
+    import tomllib  # not needed for most commands, whose start is timed
+
     root = root or repository_root()
     if root is not None:
         try:

@@ -18,6 +18,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -185,11 +186,9 @@ def _parsed(text: str, path: Path) -> dict[str, str]:
     if len(text) > MAX_STAMP_BYTES:
         raise broken
     try:
-        stamp = json.loads(text)
-    except (ValueError, RecursionError):
+        stamp = msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.MsgspecError, RecursionError):
         raise broken from None
-    if not isinstance(stamp, dict) or not all(isinstance(v, str) for v in stamp.values()):
-        raise broken
     if any(key not in stamp for key in _NEEDED) or stamp["project"] != this_project().name:
         raise broken
     return stamp
