@@ -173,41 +173,6 @@ def test_contexts_separate_pages(case: str) -> None:
         assert found.hit_tokens == hit, name
 
 
-def test_lookahead_holds_pages_beyond_the_tokens() -> None:
-    pool = engine_pool(64)
-    table = admit(pool, tok(0, 8), lookahead=5)
-    assert len(table.pages) == 4
-    ledger = pool.ledger()
-    assert (ledger.tail_slack_slots, ledger.reserved_slots) == (0, 8)
-    pool.append(table, tok(8, 5))
-    assert (len(table.pages), pool.ledger().tail_slack_slots) == (4, 3)
-
-
-def test_a_watermark_holds_at_admission_alone() -> None:
-    pool = engine_pool(10)
-    spare = 2
-    first = admit(pool, tok(0, 20), keep_free=spare)
-    assert pool.admit(tok(100, 16), keep_free=spare) is None
-    assert admit(pool, tok(200, 12), keep_free=spare).tokens == 12
-    assert pool.append(first, tok(20, 8)) is not None
-    assert pool.free_pages == ()
-
-
-def test_a_prompt_in_chunks() -> None:
-    pool = engine_pool(64)
-    table = admit(pool, tok(0, 13), chunk=6)
-    held = [len(table.pages)]
-    for first, n in ((6, 6), (12, 1)):
-        pool.append(table, tok(first, n))
-        held.append(len(table.pages))
-    assert held == [2, 3, 4]
-    assert hit_of(pool, tok(0, 13)) == 12  # its pages are found as if it had come whole
-    chunk = pool.admit(tok(0, 19), chunk=2)
-    assert chunk is not None
-    assert (chunk.hit_tokens, chunk.table.tokens) == (12, 14)
-    pool.check_integrity()
-
-
 # ---- the cases of the article and the other engine ----------------------------------------------
 
 
@@ -292,39 +257,6 @@ def test_a_pool_shares_what_the_snapshot_shares(
         assert getattr(ledger, field) == getattr(expected, field), field
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 2), max_size=5), min_size=1, max_size=8),
-    st.integers(1, 6),
-    st.data(),
-)
-def test_page_ids_do_what_tokens_do(
-    page_ids: list[list[int]], page_size: int, data: st.DataObject
-) -> None:
-    lengths = [
-        max(1, len(ids) * page_size + data.draw(st.integers(0, page_size - 1))) for ids in page_ids
-    ]
-    ids = [given if n >= page_size else [] for given, n in zip(page_ids, lengths, strict=True)]
-    ids = [one or [9] * (n // page_size) for one, n in zip(ids, lengths, strict=True)]
-    pool = PagePool(200, page_size, prefix_cache=True)
-    for one, n in zip(ids, lengths, strict=True):
-        assert pool.admit(n, page_ids=one, compute_last_token=False) is not None
-        pool.check_integrity()
-    expected = kv.shared_page_ids(ids, lengths, page_size)
-    assert pool.ledger().shared_tokens == expected.shared_tokens
-    assert pool.ledger().pages == expected.pages
-
-
-def test_ids_past_the_prompt_name_the_pages_that_fill_later() -> None:
-    pool = PagePool(8, P, prefix_cache=True)
-    first = pool.admit(6, page_ids=["a", "b"])
-    assert first is not None
-    assert pool.lookup(pool.keys_of(page_ids=["a", "b"])) == (0,)
-    pool.append(first.table, 3)
-    assert pool.lookup(pool.keys_of(page_ids=["a", "b"])) == (0, 1)
-    assert pool.lookup(pool.keys_of(page_ids=["b"])) == ()
-    pool.check_integrity()
-
-
 def test_pages_are_keyed_only_while_all_tokens_are_known() -> None:
     pool = PagePool(8, P, prefix_cache=True)
     table = admit(pool, tok(0, 5))
@@ -380,18 +312,6 @@ def test_no_room_for_the_copy_changes_nothing() -> None:
     assert (first.table.pages, pool.counts, pool.ledger()) == before
     pool.release(first.table)
     assert pool.append(second) == ((), None, 0)
-
-
-def test_pages_allocated_ahead_stay_with_the_first_table() -> None:
-    pool = PagePool(8, P)
-    first = pool.admit(5, lookahead=7)
-    assert first is not None
-    child = pool.fork(first.table)
-    assert (first.table.pages, child.pages) == ((0, 1, 2), (0, 1))
-    ledger = pool.ledger()
-    assert (ledger.reserved_slots, ledger.tail_slack_slots, ledger.shared_tokens) == (4, 3, 5)
-    assert ledger.reserved_used_later_slots is None
-    pool.check_integrity()
 
 
 def test_a_fork_goes_on_being_found_by_what_it_holds() -> None:
@@ -573,12 +493,9 @@ class PagePoolMachine(RuleBasedStateMachine):
 
     @rule(
         tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14),
-        chunk=st.integers(1, 14),
         computed=st.booleans(),
-        ahead=st.integers(0, 3),
-        spare=st.integers(0, 2),
     )
-    def admit(self, tokens: list[int], chunk: int, computed: bool, ahead: int, spare: int) -> None:
+    def admit(self, tokens: list[int], computed: bool) -> None:
         p = self.pool.page_size
         found: list[int] = []
         while (len(found) + 1) * p <= len(tokens) - computed:
@@ -587,28 +504,21 @@ class PagePoolMachine(RuleBasedStateMachine):
             if page is None:
                 break
             found.append(page)
-        stored = min(len(found) * p + chunk, len(tokens))
-        pages = self.pages_of(stored + ahead)
-        call: dict[str, Any] = {
-            "chunk": chunk,
-            "compute_last_token": computed,
-            "lookahead": ahead,
-            "keep_free": spare,
-        }
-        if pages > self.usable - spare or self.pages_of(len(tokens)) > self.usable:
+        pages = self.pages_of(len(tokens))
+        if pages > self.usable:
             with pytest.raises(kv.LedgerError, match="can never fit"):
-                self.pool.admit(tokens, **call)
+                self.pool.admit(tokens, compute_last_token=computed)
             return
-        admission = self.pool.admit(tokens, **call)
+        admission = self.pool.admit(tokens, compute_last_token=computed)
         left = [page for page in self.queue if page not in found]
-        if pages - len(found) > len(left) - spare:
+        if pages - len(found) > len(left):
             assert admission is None
             return
         assert admission is not None
         self.queue = left
         table_pages = found + self.take(pages - len(found))
         content: list[int | None] = list(tokens[: len(found) * p])
-        self.store(table_pages, content, list(tokens[len(found) * p : stored]))
+        self.store(table_pages, content, list(tokens[len(found) * p :]))
         self.model[admission.table] = (table_pages, content)
         assert admission.hit_tokens == len(found) * p
 
@@ -630,7 +540,7 @@ class PagePoolMachine(RuleBasedStateMachine):
             return
         last = len(content) // p
         copy = len(content) % p > 0 and self.holders(pages[last]) > 1
-        new = max(0, needed - len(pages))
+        new = needed - len(pages)
         grown = self.pool.append(table, given)
         if new + copy > len(self.queue):
             assert grown is None
@@ -651,7 +561,7 @@ class PagePoolMachine(RuleBasedStateMachine):
     def fork(self, index: int) -> None:
         table = self.pick(index)
         pages, content = self.model[table]
-        self.model[self.pool.fork(table)] = (pages[: self.pages_of(len(content))], list(content))
+        self.model[self.pool.fork(table)] = (list(pages), list(content))
 
     @precondition(lambda self: self.model)
     @rule(index=st.integers(0, 99))
@@ -684,7 +594,7 @@ class PagePoolMachine(RuleBasedStateMachine):
         ledger = self.pool.ledger()
         assert ledger.distinct_tokens == sum(len(self.memory[page]) for page in held)
         assert ledger.logical_tokens == sum(len(content) for _, content in self.model.values())
-        assert ledger.reserved_slots == p * sum(not self.memory[page] for page in held)
+        assert ledger.reserved_slots == 0
 
 
 TestPagePool = PagePoolMachine.TestCase
@@ -705,10 +615,7 @@ def test_a_page_pool_agrees_over_thousands_of_operations(seed: int, prefix_cache
         if name == "admit":
             machine.admit(
                 tokens=tokens,
-                chunk=int(rng.choice([2, 14])),
                 computed=bool(rng.integers(2)),
-                ahead=int(rng.choice([0, 2])),
-                spare=int(rng.integers(2)),
             )
         elif machine.model:
             match name:
@@ -758,11 +665,11 @@ BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
         "table 1 is filed as 9",
     ),
     "a table holds a null page": (
-        lambda pool: pool.tables[0]._pages.append(0),
+        lambda pool: pool.tables[0]._pages.__setitem__(2, 0),
         "a table holds 0, no page to hand out",
     ),
     "a table holds a page twice": (
-        lambda pool: pool.tables[0]._pages.append(3),
+        lambda pool: pool.tables[0]._pages.__setitem__(2, pool.tables[0].pages[1]),
         "a table holds a page twice",
     ),
     "more tokens than slots": (
@@ -848,18 +755,8 @@ BAD: dict[Callable[[], Any], str] = {
     lambda: tiny().admit("abc"): f"prompt is 'abc'; {TOKENS}",
     lambda: tiny().admit([1, -1]): "prompt[1] is -1; a token id is a whole number",
     lambda: tiny().admit([1, "2"]): "prompt[1] is '2'; a token id",
-    lambda: tiny().admit(5, chunk=0): f"chunk is 0; {TOKENS}",
-    lambda: tiny().admit(5, lookahead=-1): "lookahead is -1; ",
-    lambda: tiny().admit(5, keep_free=-1): "keep_free is -1; ",
     lambda: tiny().admit([1], context=[]): "context is []; a PageContext or another hashable value",
-    lambda: tiny().admit(tok(0, 4), page_ids=[1]): "page_ids and token ids are given; give the",
-    lambda: tiny().admit(8, page_ids=[1]): "page_ids has 1 ids; 8 tokens fill 2 pages",
-    lambda: tiny().admit(8, page_ids=[1, []]): "page_ids[1] is []; a sequence of hashable ids",
-    lambda: tiny().admit(4, page_ids="a"): "page_ids is 'a'; a sequence",
-    lambda: tiny().admit(4, page_ids=7): "page_ids is 7; a sequence",
     lambda: tiny().admit(13): FIT,
-    lambda: tiny().admit(13, chunk=1): FIT,
-    lambda: tiny().admit(12, keep_free=1): "the pool hands out 3 and keeps 1 of them free",
     lambda: (pool := tiny()).append(held(pool), 8): FIT,
     lambda: (pool := tiny()).append(held(pool), 0): f"tokens is 0; {TOKENS}",
     lambda: (pool := tiny()).append(held(pool), []): "tokens is empty",
@@ -868,8 +765,6 @@ BAD: dict[Callable[[], Any], str] = {
     lambda: (pool := tiny()).append(released(pool)): HELD,
     lambda: (pool := tiny()).fork(released(pool)): HELD,
     lambda: tiny().release([0]): "table is [0]; a PageTable of this pool is accepted",
-    lambda: tiny().keys_of(): "keys are made of tokens or of page_ids",
-    lambda: tiny().keys_of([1], page_ids=[1]): "give one of them",
     lambda: tiny().keys_of(5): "tokens is 5; a sequence of token ids is accepted",
     lambda: samples(9, 3, 0, 4): "samples is 0; a whole number",
     lambda: samples(0, 3, 2, 4): "prompt_tokens is 0; ",

@@ -17,6 +17,7 @@ from replay_models import (
     Case,
     ContiguousCase,
     ContiguousOracle,
+    Requests,
     cases,
     contiguous_cases,
     results,
@@ -200,6 +201,28 @@ def test_contiguous_columns_are_the_allocators_at_every_step(
     assert (result.total("preempted"), result.total("evictions")) == (0, 0)
     assert not result.pages.any()
     assert not result.tail_slack_slots.any()
+
+
+@pytest.mark.parametrize("fit", ["first", "best", "buddy"])
+def test_a_long_contiguous_replay_is_the_readable_one(fit: Any) -> None:
+    """Many requests in a pool that is cut into many holes."""
+    rng = np.random.default_rng(0)
+    prompts, outputs = rng.integers(1, 40, 300).tolist(), rng.integers(1, 30, 300).tolist()
+    case = ContiguousCase(Requests(prompts, outputs), Contiguous("oracle", fit), 503, 64, None)
+    steps = list(ContiguousOracle(case.asked, case.policy, case.capacity).steps(64, None))
+    result = case.run()
+    for name in ("running", "waiting", "blocked", "external_slots", "unallocated_slots"):
+        assert getattr(result, name).tolist() == [getattr(step, name) for step in steps], name
+    assert sum(step.blocked for step in steps) > 100
+
+
+@pytest.mark.parametrize("fit", ["first", "best", "buddy"])
+def test_the_papers_seven_requests_of_the_maximum(fit: Any) -> None:
+    """Kwon et al. print 8.9% of the memory as external to the seven runs that fit."""
+    trace = kv.Trace([500] * 9, [9] * 9)
+    result = replay(trace, Contiguous(2048, fit), capacity_slots=15728)
+    assert (result.running[0], result.unallocated_slots[0]) == (7, 0)
+    assert result.external_slots[0] == 15728 - 7 * 2048 == 1392
 
 
 def test_best_fit_keeps_the_large_hole_that_first_fit_cuts() -> None:

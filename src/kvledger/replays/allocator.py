@@ -17,7 +17,6 @@ from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import INT64_MAX, whole, whole_page_size
 
 _TOKENS = "a number of tokens (a whole number, at least 1) or a sequence of token ids is accepted"
-_PAGE_IDS = "a sequence of hashable ids, one for each complete page from the first on, is accepted"
 
 
 class PoolCounts(NamedTuple):
@@ -164,7 +163,7 @@ class PageTable:
 
     @property
     def pages(self) -> tuple[int, ...]:
-        """Pages in the order of the tokens; the last ones may be allocated ahead and empty."""
+        """Pages in the order of the tokens."""
         return tuple(self._pages)
 
     @property
@@ -283,37 +282,22 @@ class PagePool:
         """What has happened since the pool was made."""
         return PoolCounts(**self._store.counted)
 
-    def keys_of(
-        self,
-        tokens: Sequence[int] | None = None,
-        *,
-        page_ids: Iterable[Hashable] | None = None,
-        context: Hashable = None,
-    ) -> tuple[int, ...]:
+    def keys_of(self, tokens: Sequence[int], *, context: Hashable = None) -> tuple[int, ...]:
         """Return the chained keys of a beginning's complete pages.
 
         Parameters
         ----------
-        tokens : sequence of int, optional
+        tokens : sequence of int
             Token ids from the first position on.
-        page_ids : iterable of hashable, optional
-            Instead of them one id a complete page.
         context : PageContext or hashable, optional
             All else that the tensors depend on.
         """
-        contents: list[Hashable]
-        if (tokens is None) == (page_ids is None):
-            raise LedgerError("keys are made of tokens or of page_ids; give one of them")
-        if page_ids is not None:
-            contents = _listed_ids(page_ids)
-        else:
-            ids, p = _token_ids(tokens, "tokens"), self.page_size
-            if ids is None:
-                raise LedgerError(f"tokens is {shown(tokens)}; a sequence of token ids is accepted")
-            contents = [tuple(ids[k : k + p]) for k in range(0, len(ids) - p + 1, p)]
+        ids, p = _token_ids(tokens, "tokens"), self.page_size
+        if ids is None:
+            raise LedgerError(f"tokens is {shown(tokens)}; a sequence of token ids is accepted")
         keys: list[int] = []
-        for content in contents:
-            self._follow(keys, content, context)
+        for k in range(0, len(ids) - p + 1, p):
+            self._follow(keys, tuple(ids[k : k + p]), context)
         return tuple(keys)
 
     def lookup(self, keys: Iterable[int]) -> tuple[int, ...]:
@@ -334,10 +318,6 @@ class PagePool:
         prompt: int | Sequence[int],
         *,
         context: Hashable = None,
-        page_ids: Sequence[Hashable] | None = None,
-        chunk: int | None = None,
-        lookahead: int = 0,
-        keep_free: int = 0,
         compute_last_token: bool = True,
     ) -> Admission | None:
         """Store a prompt, taking from the cache what is there: all of it, or nothing.
@@ -348,16 +328,6 @@ class PagePool:
             A number of tokens, or their ids.
         context : PageContext or hashable, optional
             All else that the tensors depend on.
-        page_ids : sequence of hashable, optional
-            One id for each complete page, as published traces give them, where the tokens are
-            given by their number alone. Ids past the prompt's are those of the pages that fill
-            later.
-        chunk : int, optional
-            Store at most so many tokens now, besides those found; :meth:`append` stores the rest.
-        lookahead : int
-            Slots to hold beyond the stored tokens.
-        keep_free : int
-            Pages that must stay free, such as a watermark's.
         compute_last_token : bool
             Whether at least the prompt's last token is computed, so that no lookup covers all of
             it. vLLM does; SGLang's cache answers for all of a prompt.
@@ -380,26 +350,21 @@ class PagePool:
         """
         ids = _token_ids(prompt, "prompt")
         n = _whole_tokens(prompt, "prompt") if ids is None else len(ids)
-        step = n if chunk is None else _whole_tokens(chunk, "chunk")
-        ahead = whole(lookahead, "lookahead", minimum=0, accepted="slots, a whole number from 0")
-        spare = _whole_pages(keep_free, "keep_free", 0)
-        keys = self._keys_for(ids, n, context, page_ids)
+        _context_part(context, 0, 1)
+        keys = self.keys_of(ids, context=context) if ids and self.prefix_cache else ()
         found = self.lookup(keys[: (n - bool(compute_last_token)) // self.page_size])
-        hit = len(found) * self.page_size
-        stored = min(hit + step, n)
-        pages = self._pages_for(stored + ahead)
-        self._refuse_never(self._pages_for(n), 0)
-        self._refuse_never(pages, spare)
-        new, store = pages - len(found), self._store
-        if new + sum(not store.holders[page] for page in found) > len(store.free) - spare:
+        hit, store = len(found) * self.page_size, self._store
+        new = self._pages_for(n) - len(found)
+        self._refuse_never(self._pages_for(n))
+        if new + sum(not store.holders[page] for page in found) > len(store.free):
             return None
         for page in found:
             store.hold(page)
         taken, evicted = self._take(new)
         table = self._new_table([*found, *taken], hit, context)
-        table._keys = list(keys if ids is None else keys[: len(found)])
+        table._keys = list(keys[: len(found)])
         table._pending = [] if self.prefix_cache and ids is not None else None
-        self._write(table, stored - hit, None if ids is None else ids[hit:stored])
+        self._write(table, n - hit, None if ids is None else ids[hit:])
         return Admission(table, hit, tuple(taken), evicted)
 
     def append(self, table: PageTable, tokens: int | Sequence[int] = 1) -> Growth | None:
@@ -441,11 +406,11 @@ class PagePool:
         ids = _token_ids(tokens, "tokens")
         n = _whole_tokens(tokens, "tokens") if ids is None else len(ids)
         pages = self._pages_for(table._tokens + n)
-        self._refuse_never(pages, 0)
+        self._refuse_never(pages)
         last = table._tokens // self.page_size
         begun = table._tokens % self.page_size > 0
         copy = begun and self._store.holders[table._pages[last]] > 1
-        new = max(0, pages - len(table._pages))
+        new = pages - len(table._pages)
         if new + copy > len(self._store.free):
             return None
         taken, evicted = self._take(new + copy)
@@ -459,15 +424,11 @@ class PagePool:
         return Growth(tuple(taken), copied, evicted)
 
     def fork(self, table: PageTable) -> PageTable:
-        """Return a table that shares all pages of another that hold tokens; none is copied.
-
-        Pages allocated ahead, which hold nothing, stay with the first table alone.
-        """
+        """Return a table that shares all pages of another; none is copied."""
         self._must_hold(table)
-        pages = table._pages[: self._pages_for(table._tokens)]
-        for page in pages:
+        for page in table._pages:
             self._store.holders[page] += 1
-        child = self._new_table(pages, table._tokens, table._context)
+        child = self._new_table(table._pages, table._tokens, table._context)
         child._keys = list(table._keys)
         child._pending = None if table._pending is None else list(table._pending)
         return child
@@ -487,26 +448,23 @@ class PagePool:
     def ledger(self) -> Ledger:
         """Account for the pool as it is now.
 
-        A token in a page held by several sequences is one distinct token. Pages allocated ahead
-        are reserved; the rest of a page that holds tokens is tail slack. The capacity is that of
-        the usable pages, and cached pages nobody holds are unallocated.
+        A token in a page held by several sequences is one distinct token; the rest of a page that
+        holds tokens is tail slack. The capacity is that of the usable pages, and cached pages
+        nobody holds are unallocated.
         """
         filled = self._filled_slots()
         logical = sum(table._tokens for table in self._tables.values())
-        distinct = sum(filled.values())
-        empty = sum(slots == 0 for slots in filled.values())
-        held, p = len(filled), self.page_size
+        distinct, held = sum(filled.values()), len(filled)
         return Ledger(
             requests=len(self._tables),
             logical_tokens=logical,
             shared_tokens=logical - distinct,
-            tail_slack_slots=(held - empty) * p - distinct,
-            reserved_slots=empty * p,
-            reserved_used_later_slots=None if empty else 0,
-            allocated_slots=held * p,
+            tail_slack_slots=held * self.page_size - distinct,
+            reserved_used_later_slots=0,
+            allocated_slots=held * self.page_size,
             pages=held,
-            capacity_slots=self.usable_pages * p,
-            unallocated_slots=len(self._store.free) * p,
+            capacity_slots=self.usable_pages * self.page_size,
+            unallocated_slots=len(self._store.free) * self.page_size,
         )
 
     def check_integrity(self) -> None:
@@ -514,7 +472,7 @@ class PagePool:
         for number, table in self._tables.items():
             if number != table.number:
                 raise AssertionError(f"table {table.number} is filed as {number}")
-            if table._tokens > len(table._pages) * self.page_size:
+            if self._pages_for(table._tokens) != len(table._pages):
                 raise AssertionError(
                     f"table {number} stores {table._tokens} tokens in {len(table._pages)} pages"
                 )
@@ -541,7 +499,7 @@ class PagePool:
         filled: dict[int, int] = {}
         for table in self._tables.values():
             for index, page in enumerate(table._pages):
-                slots = min(max(table._tokens - index * self.page_size, 0), self.page_size)
+                slots = min(table._tokens - index * self.page_size, self.page_size)
                 if filled.setdefault(page, slots) != slots:
                     raise AssertionError(
                         f"page {page} holds {filled[page]} tokens for one table and {slots} for "
@@ -584,22 +542,6 @@ class PagePool:
         link = (keys[-1] if keys else None, part)
         keys.append(self._keys.setdefault(link, len(self._keys)))
 
-    def _keys_for(
-        self, ids: Sequence[int] | None, tokens: int, context: Hashable, page_ids: object
-    ) -> tuple[int, ...]:
-        """Return the keys of a prompt's complete pages, as far as they are known."""
-        _context_part(context, 0, 1)
-        if page_ids is None:
-            return self.keys_of(ids, context=context) if ids and self.prefix_cache else ()
-        if ids is not None:
-            raise LedgerError("page_ids and token ids are given; give the number of tokens instead")
-        given, complete = _listed_ids(page_ids), tokens // self.page_size
-        if len(given) < complete:
-            raise LedgerError(
-                f"page_ids has {len(given)} ids; {tokens} tokens fill {complete} pages"
-            )
-        return self.keys_of(page_ids=given, context=context) if self.prefix_cache else ()
-
     def _must_hold(self, table: PageTable) -> None:
         if not isinstance(table, PageTable):
             raise LedgerError(f"table is {shown(table)}; a PageTable of this pool is accepted")
@@ -609,12 +551,11 @@ class PagePool:
                 "pool's"
             )
 
-    def _refuse_never(self, pages: int, keep_free: int) -> None:
-        if pages > self.usable_pages - keep_free:
-            kept = f" and keeps {keep_free} of them free" if keep_free else ""
+    def _refuse_never(self, pages: int) -> None:
+        if pages > self.usable_pages:
             raise LedgerError(
                 f"{pages} pages for one sequence can never fit: the pool hands out "
-                f"{self.usable_pages}{kept}"
+                f"{self.usable_pages}"
             )
 
 
@@ -646,28 +587,16 @@ def _token_ids(tokens: object, name: str) -> list[int] | None:
     return ids
 
 
-def _listed_ids(page_ids: object) -> list[Hashable]:
-    """Return ids of complete pages as a list."""
-    if isinstance(page_ids, str | bytes) or not isinstance(page_ids, Iterable):
-        raise LedgerError(f"page_ids is {shown(page_ids)}; {_PAGE_IDS}")
-    given = list(page_ids)
-    for index, page_id in enumerate(given):
-        _must_hash(page_id, f"page_ids[{index}]", _PAGE_IDS)
-    return given
-
-
 def _context_part(context: Hashable, first: int, end: int) -> Hashable:
     """Return what a request's context adds to the key of positions ``first`` to ``end - 1``."""
     if context is None:
         context = PageContext()
     if isinstance(context, PageContext):
         return context.key_of(first, end)
-    _must_hash(context, "context", "a PageContext or another hashable value is accepted")
-    return context
-
-
-def _must_hash(value: object, name: str, accepted: str) -> None:
     try:
-        hash(value)
+        hash(context)
     except TypeError:
-        raise LedgerError(f"{name} is {shown(value)}; {accepted}") from None
+        raise LedgerError(
+            f"context is {shown(context)}; a PageContext or another hashable value is accepted"
+        ) from None
+    return context
