@@ -194,7 +194,7 @@ def test_both_readers_agree_on_noise(name: str, rows: list[str], end: str) -> No
     table = TABLES.get(name, Table("length", None))
     columns = [c for c in (table.time, table.prompt, table.output, table.total) if c is not None]
     block = Block(1, ("\n".join(rows) + end).encode())
-    reader = TextReader("trace", table, columns, name, Tally())
+    reader = TextReader("trace", name, table, columns, Tally())
     fast = reader.parser()(block)
     if fast is None or reader._goes_back(fast.time):
         return
@@ -207,7 +207,7 @@ def test_both_readers_agree_on_noise(name: str, rows: list[str], end: str) -> No
 @given(st.text("0123456789, \t\n\rx", max_size=30))
 def test_lengths_on_one_line_agree(text: str) -> None:
     table = Table("length", None)
-    reader = TextReader("trace", table, ["length"], "lengths", Tally(), several=True)
+    reader = TextReader("trace", "lengths", table, ["length"], Tally(), several=True)
     fast = reader.parser()(Block(1, text.encode()))
     if fast is not None:
         assert fast.prompt.tolist() == reader.slowly(Block(1, text.encode())).prompt.tolist()

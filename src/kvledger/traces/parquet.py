@@ -22,7 +22,6 @@ from kvledger.traces.forms import (
 from kvledger.traces.streams import Source
 from kvledger.traces.text_tables import (
     TABLES,
-    Table,
     TableReader,
     accepted_time,
     date_nanoseconds,
@@ -50,7 +49,8 @@ def read_parquet(source: Source, format: str | None, tally: Tally) -> Reading:
     except (pa.ArrowException, OSError) as error:
         raise _damaged(label, error) from None
     format, table = format_and_table(label, format, schema.names)
-    reader = ParquetReader(label, table, schema, format, tally)
+    reader = ParquetReader(label, format, table, schema.names, tally)
+    reader.check_types(schema)
     # A column of lengths may be called anything, also what would be a path to a nested one.
     names = None if format == "lengths" else list(reader.name_of.values())
 
@@ -87,9 +87,12 @@ def _damaged(label: str, error: Exception) -> LedgerError:
 class ParquetReader(TableReader):
     """Reads batches of rows: all at once where every value is right, else one by one."""
 
-    def __init__(self, label: str, table: Table, schema: Any, format: str, tally: Tally) -> None:
-        super().__init__(label, table, schema.names, format, tally)
-        self.name_of = {role: schema.names[i] for role, i in self.used.items()}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.name_of = {role: self.columns[i] for role, i in self.used.items()}
+
+    def check_types(self, schema: Any) -> None:
+        """Raise if a column holds what cannot be tokens, or times."""
         for role, name in self.name_of.items():
             self._check_type(name, schema.field(name).type, is_time=role == "time")
 
@@ -150,10 +153,8 @@ class ParquetReader(TableReader):
         output = numbers["output"] if "output" in numbers else np.zeros_like(prompt)
         if not len(prompt):
             return Columns(prompt, output, time)
-        may_fail = self.table.zero_output_failed
-        if int(prompt.min()) < (0 if may_fail else 1) or int(output.min()) < 0:
-            return None
-        if may_fail and bool((prompt[output > 0] < 1).any()):
+        least = np.where(output > 0, 1, 0) if self.table.zero_output_failed else 1
+        if int(output.min()) < 0 or bool((prompt < least).any()):
             return None
         if int(prompt.max()) + int(output.max()) > INT64_MAX:
             return None
@@ -180,28 +181,6 @@ class ParquetReader(TableReader):
             if not bool(np.isfinite(time).all()):
                 return None
         return time
-
-    def values(self, row: dict[str, Any], at: int) -> dict[str, Any]:
-        """Return the values, which are there by role already."""
-        return row
-
-    def number(self, value: Any) -> int | None:
-        """Return a whole number of any type; None where it is none."""
-        try:
-            number = int(value)
-        except (TypeError, ValueError, OverflowError):  # missing, NaN, infinite
-            return None
-        return number if number == value else None
-
-    def time(self, value: Any) -> float | int | None:
-        """Return seconds, or nanoseconds where these are; None where it is no time."""
-        if value is None:
-            return None
-        if self.has_nanoseconds:
-            time = date_nanoseconds(value) if isinstance(value, str) else int(value)
-            return time if time is not None and abs(time) <= INT64_MAX else None
-        seconds = float(value)
-        return seconds if np.isfinite(seconds) else None
 
 
 def _values(column: Any) -> list[Any]:

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, islice
@@ -158,25 +159,26 @@ def date_nanoseconds(text: str) -> int | None:
 # --------------------------------------------------------------------------- rows of any table
 
 
+@dataclass
 class TableReader:
     """Checks the rows of one table, and makes requests of them.
 
     Most rows come as columns from a fast parser. Where these are not plainly right they come one
-    by one, which is slow and says exactly what is wrong.
+    by one as Python's values, which is slow and says exactly what is wrong.
     """
 
-    unit = "row"
+    label: str
+    format: str
+    table: Table
+    columns: list[str]
+    tally: Tally
+    has_header: bool = True
+    several: bool = False  # numbers on a line
+    unit: str = "row"
 
-    def __init__(
-        self, label: str, table: Table, columns: list[str], format: str, tally: Tally
-    ) -> None:
-        self.label = label
-        self.table = table
-        self.columns = columns
-        self.format = format
-        self.tally = tally
-        self.used = table.used(columns)
-        self.has_nanoseconds = table.time_is_date
+    def __post_init__(self) -> None:
+        self.used = self.table.used(self.columns)
+        self.has_nanoseconds = self.table.time_is_date
         self._first_time: float | int | None = None
         self._last_time: float | int | None = None
 
@@ -230,15 +232,26 @@ class TableReader:
 
     def values(self, row: Any, at: int) -> dict[str, Any]:
         """Return what a row holds, by role."""
-        raise NotImplementedError
+        values: dict[str, Any] = row
+        return values
 
     def number(self, value: Any) -> int | None:
         """Return a whole number; None where it is none."""
-        raise NotImplementedError
+        try:
+            number = int(value)
+        except (TypeError, ValueError, OverflowError):  # missing, NaN, infinite
+            return None
+        return number if number == value else None
 
     def time(self, value: Any) -> float | int | None:
         """Return seconds, or nanoseconds where these are; None where it is no time."""
-        raise NotImplementedError
+        if value is None:
+            return None
+        if self.has_nanoseconds:
+            time = date_nanoseconds(value) if isinstance(value, str) else int(value)
+            return time if time is not None and abs(time) <= INT64_MAX else None
+        seconds = float(value)
+        return seconds if math.isfinite(seconds) else None
 
     def check_not_mixed(self, row: Any, at: int) -> None:
         """Raise if a row is none of this format's, rather than one gone wrong."""
@@ -297,23 +310,6 @@ class TableReader:
 
 class TextReader(TableReader):
     """Reads one CSV file, block by block."""
-
-    unit = "line"
-
-    def __init__(
-        self,
-        label: str,
-        table: Table,
-        columns: list[str],
-        format: str,
-        tally: Tally,
-        *,
-        has_header: bool = True,
-        several: bool = False,
-    ) -> None:
-        super().__init__(label, table, columns, format, tally)
-        self.has_header = has_header
-        self.several = several  # numbers on a line
 
     def read(self, blocks: Iterator[Block]) -> RowStream:
         """Yield the requests of every block, in order."""
@@ -383,18 +379,14 @@ class TextReader(TableReader):
     def number(self, value: str) -> int | None:
         """Return a whole number, written with or without a dot; None where it is none."""
         # Python refuses to read thousands of digits; nothing that long is accepted anyway.
-        if _WHOLE.fullmatch(value) is None or len(value) >= 100:
-            return None
-        return int(value.split(".")[0])
+        is_whole = _WHOLE.fullmatch(value) and len(value) < 100
+        return int(value.split(".")[0]) if is_whole else None
 
     def time(self, value: str) -> float | int | None:
         """Return seconds, or the nanoseconds of a date; None where it is neither."""
-        if self.table.time_is_date:
-            return date_nanoseconds(value)
-        if _NUMBER.fullmatch(value) is None:  # float() would also take 1_0 and nan
-            return None
-        seconds = float(value)
-        return seconds if math.isfinite(seconds) else None
+        # float() would also take 1_0 and nan.
+        is_time = self.has_nanoseconds or _NUMBER.fullmatch(value)
+        return super().time(value) if is_time else None
 
     def check_not_mixed(self, row: str, at: int) -> None:
         """Raise if a line is JSON or a header, rather than a row gone wrong."""
@@ -450,9 +442,7 @@ def read_table(
         head = list(islice(blocks, 2))  # a last line without its end is a block of its own
         _check_no_table(label, head)
         blocks = chain(head, blocks)
-    reader = TextReader(
-        label, table, columns, format, tally, has_header=has_header, several=several
-    )
+    reader = TextReader(label, format, table, columns, tally, has_header, several, unit="line")
     nothing = "a header and no requests; accepted: at least one line after the header"
     return Reading(reader.read(blocks), tally, nothing=nothing)
 
