@@ -11,11 +11,11 @@ import numpy as np
 from kvledger.measure.record import (
     Absence,
     CaseShape,
+    CodeVersion,
     Copy,
     Device,
     HostTiming,
     Record,
-    Source,
     Timing,
     write_record,
 )
@@ -160,7 +160,7 @@ def made_record(
         kind="attention",
         date=date,
         command="python -m kvledger.measure.measuring",
-        source=Source("0" * 40, "0" * 64, False),
+        source=CodeVersion("0" * 40, "0" * 64, False),
         device=Device(
             kind=kind,
             name=name or ("Test device, a GPU" if kind == "cuda" else "Test device, a CPU"),

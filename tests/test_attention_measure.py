@@ -27,7 +27,7 @@ from kvledger.measure import machine, measurement, sweeps
 from kvledger.measure.decode_step import (
     TOLERANCE,
     DecodeInputs,
-    Pool,
+    SlotPool,
     check_decode,
     checked_error,
     paged_decode_reference,
@@ -46,7 +46,7 @@ from kvledger.measure.host_work import (
 )
 from kvledger.measure.library_peers import PEERS
 from kvledger.measure.machine import DoesNotFitError, Stopwatch, Timed, run_rounds
-from kvledger.measure.measurement import Run, Settings, take_record
+from kvledger.measure.measurement import Measurement, RunSettings, take_record
 from kvledger.measure.peers import Peer
 from kvledger.measure.record import CaseShape, Record, read_record, write_record
 from kvledger.measure.sweeps import (
@@ -55,7 +55,7 @@ from kvledger.measure.sweeps import (
     LLAMA_2_7B,
     LLAMA_3_1_8B,
     PAGE_SIZES,
-    Heads,
+    ModelHeads,
     Placement,
     Sweep,
     case_of,
@@ -68,8 +68,8 @@ from kvledger.measure.sweeps import (
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
-SMALL = Heads("Small-1", 4, 2, 16, 16)
-SMALL_LATENT = Heads("Small-latent", 4, 1, 24, 16, latent=True)
+SMALL = ModelHeads("Small-1", 4, 2, 16, 16)
+SMALL_LATENT = ModelHeads("Small-latent", 4, 1, 24, 16, latent=True)
 H200_CACHE_BYTES = 50 * 2**20
 H200_BYTES = 141 * 10**9
 
@@ -85,7 +85,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def fixed(heads: Heads, batch: int, context_tokens: int, dtype: str) -> CaseShape:
+def fixed(heads: ModelHeads, batch: int, context_tokens: int, dtype: str) -> CaseShape:
     return case_of(heads, [context_tokens] * batch, dtype)
 
 
@@ -109,7 +109,7 @@ def use(monkeypatch: pytest.MonkeyPatch, planned: Sequence[Sweep]) -> None:
     monkeypatch.setattr(measurement, "cpu_sweeps", lambda *a, **k: planned)
 
 
-SETTINGS = Settings(device="cpu", quick=True, page_sizes=(4, 16), peers=("sdpa", "gather_sdpa"))
+SETTINGS = RunSettings(device="cpu", quick=True, page_sizes=(4, 16), peers=("sdpa", "gather_sdpa"))
 
 
 # --------------------------------------------------------------------------- cases
@@ -134,7 +134,7 @@ def test_a_table_uses_every_page_of_the_pool_once(
 
 
 @pytest.mark.parametrize("heads", [LLAMA_3_1_8B, LLAMA_2_7B, DEEPSEEK_V2_LITE])
-def test_moved_bytes_by_hand(heads: Heads) -> None:
+def test_moved_bytes_by_hand(heads: ModelHeads) -> None:
     case = fixed(heads, 64, 8192, "bfloat16")
     per_token = {"Llama-3.1-8B": 4096, "Llama-2-7B": 16384, "DeepSeek-V2-Lite": 1152}[heads.shape]
     assert case.kv_bytes == 64 * 8192 * per_token
@@ -230,10 +230,10 @@ def test_page_sizes_that_leave_pages_part_full_are_refused(sizes: tuple[int, ...
 
 @pytest.mark.parametrize("heads", [SMALL, SMALL_LATENT])
 @pytest.mark.parametrize("lengths", [(256, 256), (5, 300, 77, 1)])
-def test_placements_are_views_of_one_pool(heads: Heads, lengths: tuple[int, ...]) -> None:
+def test_placements_are_views_of_one_pool(heads: ModelHeads, lengths: tuple[int, ...]) -> None:
     case = case_of(heads, lengths, "bfloat16", "trace")
     placements = Sweep(case, (1, 16, 256), ("random", "in_order")).placements()
-    pool = Pool(placements, CPU, seed=3)
+    pool = SlotPool(placements, CPU, seed=3)
     rng = np.random.default_rng(0)
     for placement in placements:
         inputs = pool.inputs(placement, rng)
@@ -242,13 +242,13 @@ def test_placements_are_views_of_one_pool(heads: Heads, lengths: tuple[int, ...]
     held = pool.k.nbytes + (0 if pool.v is None else pool.v.nbytes)
     tables = sum(pool.inputs(each, rng).page_table.nbytes for each in placements)
     assert pool_bytes(placements) == held + tables
-    assert not torch.equal(pool.k[:8], Pool(placements, CPU, seed=4).k[:8])
+    assert not torch.equal(pool.k[:8], SlotPool(placements, CPU, seed=4).k[:8])
 
 
 def test_in_order_pages_hold_what_contiguous_tokens_do() -> None:
     """One batch, each page size: the same tokens, so the same output."""
     case = fixed(SMALL, 3, 256, "float32")
-    pool = Pool([contiguous(case)], CPU, seed=0)
+    pool = SlotPool([contiguous(case)], CPU, seed=0)
     rng = np.random.default_rng(0)
     plain = paged_decode_reference(pool.inputs(contiguous(case), rng))
     for size in PAGE_SIZES:
@@ -261,7 +261,7 @@ def test_in_order_pages_hold_what_contiguous_tokens_do() -> None:
 
 def inputs_of(dtype: str, page_size: int, lengths: list[int], seed: int = 0) -> DecodeInputs:
     placement = Placement(fixed(LLAMA_3_1_8B, len(lengths), 512, dtype), "random", page_size)
-    pool = Pool([placement], CPU, seed)
+    pool = SlotPool([placement], CPU, seed)
     return pool.inputs(placement, np.random.default_rng(seed)).shortened(lengths)
 
 
@@ -751,8 +751,8 @@ def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.Mo
             raise DoesNotFitError(f"{sweep.case.id}: no time; accepted: more")
         real(self, sweep, deadline, extra)
 
-    real = measurement.Run.sweep
-    monkeypatch.setattr(measurement.Run, "sweep", late)
+    real = measurement.Measurement.sweep
+    monkeypatch.setattr(measurement.Measurement, "sweep", late)
     record = take_record(SETTINGS)
     assert [case.id for case in record.cases] == ["small-1.b2.c256"]
     left_out = [a for a in record.absent if a.reason != "not asked for"]
@@ -763,9 +763,9 @@ def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.Mo
 
 
 def test_a_pool_that_takes_too_long_to_fill_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Run(CPU, [Made()], least_bytes=1, repetitions=5)
+    made = Measurement(CPU, [Made()], least_bytes=1, repetitions=5)
     made._filling_s_per_byte = 1.0
-    monkeypatch.setattr(measurement, "Pool", None)
+    monkeypatch.setattr(measurement, "SlotPool", None)
     with pytest.raises(DoesNotFitError) as refused:
         made.sweep(small_sweeps()[0], measurement.time.monotonic() + 60)
     assert refused.value.reason == "small-1.b2.c256: left out: the time limit"
@@ -773,7 +773,7 @@ def test_a_pool_that_takes_too_long_to_fill_is_not_begun(monkeypatch: pytest.Mon
 
 def test_a_peer_that_would_take_too_long_to_prepare_is_left_out() -> None:
     """Guessed from its last time, for as many bytes or more."""
-    made = Run(CPU, [Made()], least_bytes=1, repetitions=5)
+    made = Measurement(CPU, [Made()], least_bytes=1, repetitions=5)
     sweep = small_sweeps()[0]
     made._preparing = {("made", True): (20.0, sweep.case.kv_bytes // 4)}
     with pytest.raises(DoesNotFitError):
@@ -787,7 +787,7 @@ def test_a_peer_that_would_take_too_long_to_prepare_is_left_out() -> None:
 
 
 def test_a_case_that_the_cache_could_hold_is_not_measured() -> None:
-    made = Run(CPU, [Made()], least_bytes=2**20, repetitions=5)
+    made = Measurement(CPU, [Made()], least_bytes=2**20, repetitions=5)
     with pytest.raises(
         DoesNotFitError, match=r"has 0 MiB of K and V; accepted: at least 1 MiB, of"
     ):
@@ -809,7 +809,7 @@ def test_little_memory_makes_small_working_sets_and_says_so(
 @pytest.mark.usefixtures("tiny")
 def test_no_memory_is_said_before_any_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "free_bytes", lambda device: 2**20)
-    monkeypatch.setattr(measurement, "Pool", None)
+    monkeypatch.setattr(measurement, "SlotPool", None)
     with pytest.raises(LedgerError, match=r"working set of small-1.b2.c256 needs .* are free"):
         take_record(SETTINGS)
 
@@ -876,7 +876,7 @@ def test_bad_arguments_are_one_line_and_no_measurement(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
-    monkeypatch.setattr(measurement.Run, "sweep", None)
+    monkeypatch.setattr(measurement.Measurement, "sweep", None)
     for run, prefix in ((command.main, "measure: "), (cli.main, "kvledger: ")):
         words = arguments if run is command.main else ["measure", *arguments]
         assert run(words) == 2

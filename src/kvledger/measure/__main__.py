@@ -79,9 +79,9 @@ def run_command(arguments: argparse.Namespace) -> list[str]:
     folders = [each for each in (path.parent, *path.parent.parents) if each.is_dir()]
     check_folder(path.parent if arguments.out else folders[0])
     pick_device(arguments.device)  # says that there is no torch, where there is none
-    from kvledger.measure.measurement import Settings, take_record
+    from kvledger.measure.measurement import RunSettings, take_record
 
-    settings = Settings(
+    settings = RunSettings(
         device=arguments.device,
         quick=arguments.quick,
         seed=seed,

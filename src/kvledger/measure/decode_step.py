@@ -241,7 +241,7 @@ def paged_decode_reference(
     return out
 
 
-class Pool:
+class SlotPool:
     """K and V of a case in slots of random values, of which each placement takes a view.
 
     There is room for the largest of the placements.

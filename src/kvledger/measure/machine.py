@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvledger.core.errors import LedgerError
-from kvledger.measure.record import Device, Source
+from kvledger.measure.record import CodeVersion, Device
 from proofbook.files import files_digest
 
 if TYPE_CHECKING:
@@ -139,11 +139,11 @@ def software() -> dict[str, str | None]:
     return versions
 
 
-def source() -> Source:
+def source() -> CodeVersion:
     """Return the commit, and a digest of this room's modules, each with its name."""
     room = Path(__file__).resolve().parent
     changes = _said(["git", "status", "--porcelain", "--", "."], room)
-    return Source(
+    return CodeVersion(
         commit=_said(["git", "rev-parse", "HEAD"], room) or None,
         digest=files_digest(room.rglob("*.py"), room),
         dirty=None if changes is None else bool(changes),

@@ -19,7 +19,7 @@ import torch
 from kvledger.core.errors import LedgerError
 from kvledger.measure.decode_step import (
     DecodeInputs,
-    Pool,
+    SlotPool,
     checked_error,
     checked_requests,
     paged_decode_reference,
@@ -77,7 +77,7 @@ _NO_TIME = "left out: the time limit"
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """What a run is asked for."""
 
     device: str | None = None
@@ -89,7 +89,7 @@ class Settings:
 
 
 def take_record(
-    settings: Settings,
+    settings: RunSettings,
     *,
     command: str = "",
     started: float | None = None,
@@ -122,7 +122,7 @@ def take_record(
     limit_s = settings.time_limit_s
     if limit_s is None:
         limit_s = QUICK_TIME_LIMIT_S if quick else TIME_LIMIT_S[about.kind]
-    run = Run(device, peers, least_bytes, repetitions, seed=seed, say=say)
+    run = Measurement(device, peers, least_bytes, repetitions, seed=seed, say=say)
     with torch.no_grad():
         copy, host = run.all(sweeps, started + limit_s, max(_COPY_BYTES[about.kind], least_bytes))
     return Record(
@@ -178,7 +178,7 @@ def _peers(names: tuple[str, ...] | None) -> tuple[list[Peer], list[Absence]]:
 
 
 @dataclass
-class Run:
+class Measurement:
     """What a run knows while it goes on; peers that are absent on the device are noted at once.
 
     ``least_bytes`` are the fewest of a case's K and V, so that the cache holds little of them;
@@ -294,7 +294,7 @@ class Run:
             else:
                 self._leave_out(timing.peer, name, timing.page_size, _NO_TIME)
 
-    def _filled_pool(self, placements: list[Placement], deadline: float) -> Pool:
+    def _filled_pool(self, placements: list[Placement], deadline: float) -> SlotPool:
         """Fill the pool of a case, if there is room and time, and note how long that took."""
         case = placements[0].case
         if case.kv_bytes < self.least_bytes:
@@ -313,14 +313,14 @@ class Run:
         if start + 2 * n_bytes * self._filling_s_per_byte > deadline:
             raise DoesNotFitError(f"{case.id}: {_NO_TIME}; accepted: a longer --time-limit")
         self.say(f"{case.id}: filling {n_bytes / 2**30:.2f} GiB")
-        pool = Pool(placements, self.device, self.seed)
+        pool = SlotPool(placements, self.device, self.seed)
         self._stopwatch.wait()
         self._filling_s_per_byte = (time.monotonic() - start) / n_bytes
         return pool
 
     def _prepared(
         self,
-        pool: Pool,
+        pool: SlotPool,
         placements: Sequence[Placement],
         deadline: float,
         extra: Sequence[Timed],

@@ -36,7 +36,7 @@ _BASELINE = "sdpa"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CodeVersion:
     """The code that measured, its commit and whether edited: None where the checkout is silent."""
 
     commit: str | None
@@ -161,7 +161,7 @@ class Record:
     kind: str
     date: str
     command: str
-    source: Source
+    source: CodeVersion
     device: Device
     software: dict[str, str | None]
     settings: dict[str, object]

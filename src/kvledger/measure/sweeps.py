@@ -31,7 +31,7 @@ FEW_PAGE_SIZES = (16, 1, 256)
 CACHE_MULTIPLE = 4
 
 
-class Heads(NamedTuple):
+class ModelHeads(NamedTuple):
     """The attention heads of a model in one layer, named as in a :class:`CaseShape`."""
 
     shape: str
@@ -48,10 +48,10 @@ class Heads(NamedTuple):
 
 
 #: As in the models' published configurations; see data/models.csv for the first two.
-LLAMA_3_1_8B = Heads("Llama-3.1-8B", 32, 8, 128, 128)
-LLAMA_2_7B = Heads("Llama-2-7B", 32, 32, 128, 128)
+LLAMA_3_1_8B = ModelHeads("Llama-3.1-8B", 32, 8, 128, 128)
+LLAMA_2_7B = ModelHeads("Llama-2-7B", 32, 32, 128, 128)
 #: 512 latent elements and 64 of the rotary part; the query is as wide once absorbed.
-DEEPSEEK_V2_LITE = Heads("DeepSeek-V2-Lite", 16, 1, 576, 512, latent=True)
+DEEPSEEK_V2_LITE = ModelHeads("DeepSeek-V2-Lite", 16, 1, 576, 512, latent=True)
 
 
 class DecodeShape(NamedTuple):
@@ -93,7 +93,7 @@ class DecodeShape(NamedTuple):
 
 
 def case_of(
-    heads: Heads, lengths: Sequence[int], dtype: str, trace: str | None = None
+    heads: ModelHeads, lengths: Sequence[int], dtype: str, trace: str | None = None
 ) -> CaseShape:
     """Return a batch of requests, all of one length unless a trace is named.
 
@@ -237,7 +237,7 @@ def gpu_sweeps(page_sizes: tuple[int, ...], *, quick: bool, seed: int) -> list[S
     """Return what is measured on a GPU: 16-bit caches of 0.5 to 9 GB."""
     sizes, few, dtype = _by_importance(page_sizes), _few(page_sizes), "bfloat16"
 
-    def fixed(heads: Heads, batch: int, context_tokens: int) -> CaseShape:
+    def fixed(heads: ModelHeads, batch: int, context_tokens: int) -> CaseShape:
         return case_of(heads, (context_tokens,) * batch, dtype)
 
     def traced(trace: str, batch: int) -> CaseShape:
@@ -270,7 +270,7 @@ def cpu_sweeps(
     """
     sizes, few, dtype = _by_importance(page_sizes), _few(page_sizes), "float32"
 
-    def at_least(heads: Heads, batch: int, context_tokens: int) -> CaseShape:
+    def at_least(heads: ModelHeads, batch: int, context_tokens: int) -> CaseShape:
         per_request = context_tokens * heads.token_bytes(dtype)
         return case_of(heads, (context_tokens,) * max(batch, -(-least_bytes // per_request)), dtype)
 
