@@ -381,17 +381,9 @@ def test_more_than_64_bits_of_bytes_are_an_error_and_not_a_wrap() -> None:
 
 def test_bytes_that_do_not_add_up_are_an_error() -> None:
     (layout,) = kv.separate_layout(kv.load_models()["Llama-3.1-8B"], 16)
-    good: dict[str, Any] = {
-        "layout": layout,
-        "requests": 1,
-        "pages": 1,
-        "allocated_bytes": 10,
-        "kept_bytes": 6,
-        "tail_slack_bytes": 1,
-        "expired_bytes": 1,
-        "page_padding_bytes": 1,
-        "layer_padding_bytes": 1,
-    }
+    ones = ("requests", "pages", "tail_slack_bytes", "expired_bytes", "page_padding_bytes")
+    good: dict[str, Any] = dict.fromkeys((*ones, "layer_padding_bytes"), 1)
+    good |= {"layout": layout, "allocated_bytes": 10, "kept_bytes": 6}
     assert GroupPages(**good).waste_bytes == 4
     with pytest.raises(kv.LedgerError, match=r"allocated_bytes is 10; kept 5 \+ waste 4 = 9"):
         GroupPages(**good | {"kept_bytes": 5})

@@ -75,20 +75,15 @@ def heads_of(fields: Fields, names: Names = PLAIN, *, kv: int | None = None) -> 
     if kv is None:
         kv = fields.optional_whole(*names.kv_heads) or query
     if query % kv:
-        fields.refuse(
-            (names.kv_heads or names.heads)[0],
-            f"gives {kv} K and V heads; a number that divides the {query} attention heads "
-            "is accepted",
-        )
+        accepted = f"a number that divides the {query} attention heads is accepted"
+        fields.refuse((names.kv_heads or names.heads)[0], f"gives {kv} K and V heads; {accepted}")
     dim = fields.optional_whole(*names.head_dim)
     if dim is None:
         hidden = fields.whole(*names.hidden)
         if hidden % query:
             also = f", or {names.head_dim[0]}," if names.head_dim else ""
-            fields.refuse(
-                names.hidden[0],
-                f"is {hidden}; a multiple of the {query} attention heads{also} is needed",
-            )
+            needed = f"a multiple of the {query} attention heads{also} is needed"
+            fields.refuse(names.hidden[0], f"is {hidden}; {needed}")
         dim = hidden // query
     return Heads(query, kv, dim)
 
@@ -101,25 +96,19 @@ def no_windows(fields: Fields) -> None:
 
     transformers passes over such a field and engines act on it, so what it means is not settled.
     """
-    window, types = fields.get("sliding_window"), fields.get("layer_types")
+    window, types, kind = fields.get("sliding_window"), fields.get("layer_types"), fields.model_type
     if window is not None and fields.get("use_sliding_window") is not False:
-        fields.refuse(
-            "sliding_window",
-            f"is {shown(window)}; {fields.model_type} has no windows, so null is accepted",
-        )
+        accepted = f"{kind} has no windows, so null is accepted"
+        fields.refuse("sliding_window", f"is {shown(window)}; {accepted}")
     if types is not None and (not isinstance(types, list) or set(map(str, types)) - {FULL}):
-        fields.refuse(
-            "layer_types", f"is {shown(types)}; {fields.model_type} has layers of {FULL} alone"
-        )
+        fields.refuse("layer_types", f"is {shown(types)}; {kind} has layers of {FULL} alone")
 
 
 def no_windows_of_experts(fields: Fields) -> None:
     """Raise if a Qwen MoE model has windows, on which the implementations do not agree."""
     if fields.flag("use_sliding_window"):
-        fields.refuse(
-            "use_sliding_window",
-            "is true; which layers that means is not settled, so give the shape by hand",
-        )
+        unsettled = "which layers that means is not settled, so give the shape by hand"
+        fields.refuse("use_sliding_window", f"is true; {unsettled}")
 
 
 def uniform(
@@ -415,8 +404,7 @@ ATTENTION_FAMILIES: dict[str, Family] = {
     "ernie4_5": family(_full, 18, 16, 2, 1024, 128),
     "ernie4_5_moe": family(_full, 28, 20, 4, 2560),
     "gemma": family(_full, 28, 16, 16, 3072, 256),
-    "glm": family(_full, 40, 32, 2, 4096, 128),
-    "glm4": family(_full, 40, 32, 2, 4096, 128),
+    **dict.fromkeys(("glm", "glm4"), family(_full, 40, 32, 2, 4096, 128)),
     "glm4_moe": family(_full, 46, 96, 8, 4096),
     "glm4v_text": family(_full, 40, 32, 2, 4096),
     "glm4v_moe_text": family(_full, 46, 96, 8, 4096),

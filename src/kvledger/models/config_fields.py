@@ -159,11 +159,9 @@ class Fields:
 
     def words(self, name: str, length: int | None, known: Mapping[str, str]) -> list[str] | None:
         """Return what each of a list of known words means; None if null or not there."""
-        value = self.get(name)
+        value = self._list(name, f"a list of {', '.join(known)}")
         if value is None:
             return None
-        if not isinstance(value, list):
-            self.refuse(name, f"is {shown(value)}; a list of {', '.join(known)} is accepted")
         if length is not None and len(value) != length:
             self.refuse(name, f"has {len(value)} entries; one for each of {length} layers")
         for i, word in enumerate(value):
@@ -185,11 +183,9 @@ class Fields:
 
     def indices(self, name: str, *, layers: int, first: int = 0) -> set[int]:
         """Return a list of layer numbers, which must be there, as a set counted from 0."""
-        value = self.get(name)
+        value = self._list(name, "a list of layer numbers")
         if value is None:
             self.missing(name)
-        if not isinstance(value, list):
-            self.refuse(name, f"is {shown(value)}; a list of layer numbers is accepted")
         result: set[int] = set()
         for i, number in enumerate(value):
             index = self.checked(number, f"{name}[{i}]", first) - first
@@ -199,6 +195,12 @@ class Fields:
                 self.refuse(f"{name}[{i}]", f"is {number}, which stands twice")
             result.add(index)
         return result
+
+    def _list(self, name: str, accepted: str) -> list[Any] | None:
+        value = self.get(name)
+        if value is not None and not isinstance(value, list):
+            self.refuse(name, f"is {shown(value)}; {accepted} is accepted")
+        return value
 
     def inner(self, name: str) -> Fields:
         """Return the fields of an object inside this one, which must be there."""

@@ -76,12 +76,8 @@ _SIZES = """
 """
 _NEVER_LEFT_OUT = frozenset(_SIZES.split())
 _POSITIONS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_sequence_length",
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    *("model_max_length", "max_sequence_length"),
 )
 _QUANTISED = "hf_quant_config.json"
 
