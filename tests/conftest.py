@@ -185,3 +185,27 @@ def outputs(
     monkeypatch.setattr(showing, "_shown", {})
     monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     return shown
+
+
+@pytest.fixture(scope="session")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book as a site, without an address and without a repository."""
+    from site_book import built, make_site_book
+
+    return built(make_site_book(tmp_path_factory.mktemp("nowhere")))
+
+
+@pytest.fixture(scope="session")
+def public(nowhere: Book, tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The same with both; its notebooks need not run again."""
+    from site_book import made_public
+
+    return made_public(nowhere, tmp_path_factory.mktemp("public"))
+
+
+@pytest.fixture(scope="session")
+def pages_book(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book of pages_book.py, built."""
+    from pages_book import make_pages_book
+
+    return make_pages_book(tmp_path_factory.mktemp("pages"))

@@ -16,7 +16,6 @@ from conftest import Book
 from docutils import nodes
 from hypothesis import given
 from hypothesis import strategies as st
-from pages_book import make_pages_book
 from pybtex.database import parse_string
 
 from proofbook.catalogue import FILES, Catalogue, Entry, read_catalogue
@@ -26,22 +25,17 @@ from proofbook.pages import addresses, number_roles
 PAGES = ("start", "slots", "numbers", "words", "api")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book of pages_book.py, built."""
-    return make_pages_book(tmp_path_factory.mktemp("pages"))
+@pytest.fixture
+def made(pages_book: Book, monkeypatch: pytest.MonkeyPatch) -> Book:
+    """The small book: a citation names the project of the folder that one is in."""
+    monkeypatch.chdir(pages_book.root)
+    return pages_book
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def catalogue(made: Book) -> Catalogue:
     """What its JSON files say."""
     return read_catalogue(made.html)
-
-
-@pytest.fixture(autouse=True)
-def in_the_book(made: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A citation names the project of the folder that one is in."""
-    monkeypatch.chdir(made.root)
 
 
 def cards_of(page: str) -> dict[str, Any]:

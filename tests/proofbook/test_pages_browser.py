@@ -8,7 +8,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.driver import chromium, served
 from conftest import Book
-from pages_book import make_pages_book
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -25,21 +24,16 @@ ANSWER = '[data-number="fixture.answer"]'
 Opener = Callable[..., Page]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book of pages_book.py, built."""
-    return make_pages_book(tmp_path_factory.mktemp("pages"))
+@pytest.fixture
+def made(pages_book: Book, monkeypatch: pytest.MonkeyPatch) -> Book:
+    """The small book: a citation names the project of the folder that one is in."""
+    monkeypatch.chdir(pages_book.root)
+    return pages_book
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def catalogue(made: Book) -> Catalogue:
     return read_catalogue(made.html)
-
-
-@pytest.fixture(autouse=True)
-def in_the_book(made: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A citation names the project of the folder that one is in."""
-    monkeypatch.chdir(made.root)
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import hashlib
-import http.server
 import io
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
 from html import unescape
@@ -21,9 +19,10 @@ from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree
 
 import pytest
+from browser.driver import served
 from conftest import ROOT, Book
 from PIL import Image
-from site_book import BASE, built, made_public, make_site_book
+from site_book import BASE
 
 from proofbook.catalogue import (
     Catalogue,
@@ -35,18 +34,6 @@ from proofbook.catalogue.notebook_entries import stored_catalogue
 from proofbook.errors import InputError
 from proofbook.pages.listings import OFFERED, archive, listed_files
 from proofbook.pages.site import external_links, links_of
-
-
-@pytest.fixture(scope="module")
-def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book without an address and without a repository."""
-    return built(make_site_book(tmp_path_factory.mktemp("nowhere")))
-
-
-@pytest.fixture(scope="module")
-def public(nowhere: Book, tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The same with both; its notebooks need not run again."""
-    return made_public(nowhere, tmp_path_factory.mktemp("public"))
 
 
 @pytest.fixture(scope="module")
@@ -345,26 +332,16 @@ def test_no_link_is_lost_between_pages(tmp_path: Path) -> None:
     assert external_links(tmp_path) == {"https://x.example/": ["b.html", "deep/a.html"]}
 
 
-class _Doors(http.server.BaseHTTPRequestHandler):
-    def do_HEAD(self) -> None:
-        self.send_response(200 if self.path.startswith("/open") else 404)
-        self.end_headers()
-
-    do_GET = do_HEAD  # noqa: N815  (the name that the server looks for)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
-def doors() -> Iterator[str]:
+def doors(tmp_path: Path) -> Iterator[str]:
     """A server with one page that opens; all others are not there."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Doors)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    (tmp_path / "doors").mkdir()
+    (tmp_path / "doors" / "open").touch()
+    with served(tmp_path / "doors") as origin:
+        yield origin
 
 
+@pytest.mark.slow
 def test_a_broken_link_is_found_and_named(nowhere: Book, doors: str, tmp_path: Path) -> None:
     book = nowhere.copy(tmp_path / "book")
     before = book.tree()

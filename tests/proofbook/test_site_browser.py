@@ -14,7 +14,7 @@ import pytest
 from browser.driver import chromium
 from conftest import Book
 from playwright.sync_api import Browser, Page, expect
-from site_book import BASE, built, made_public, make_site_book
+from site_book import BASE
 
 PREFIX = urlsplit(BASE).path
 
@@ -50,18 +50,6 @@ def served(book: Book, prefix: str = "/") -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book without an address and without a repository."""
-    return built(make_site_book(tmp_path_factory.mktemp("nowhere")))
-
-
-@pytest.fixture(scope="module")
-def public(nowhere: Book, tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The same with both."""
-    return made_public(nowhere, tmp_path_factory.mktemp("public"))
 
 
 @pytest.fixture(scope="module")
