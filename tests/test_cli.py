@@ -334,6 +334,7 @@ def test_decide_takes_the_latest_record_of_a_gpu(
 # --------------------------------------------------------------------------- how traces are read
 
 
+@pytest.mark.slow
 def test_standard_input_and_named_formats(tmp_path: Path) -> None:
     done = run("account", "-", "--page-size", "4", "--json", input="5 9\n17\n")
     assert (done.returncode, done.stderr) == (0, "")
@@ -494,6 +495,7 @@ def test_help_lists_every_command_and_what_the_exit_status_means(
     assert "130 interrupted" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_the_help_works(name: str, tmp_path: Path) -> None:
     """What ``--help`` shows is run word for word; the report's own tests run the report's."""
@@ -518,6 +520,7 @@ def test_the_example_of_the_help_works(name: str, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -768,6 +771,7 @@ NAMES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_shown_and_steers_nothing(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -851,6 +855,7 @@ IMPORTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", IMPORTS)
 def test_a_command_imports_no_more_than_it_needs(arguments: str) -> None:
     """Only ``measure`` may import torch; it is not among these."""

@@ -589,6 +589,7 @@ def test_time_alone_favours_large_pages_and_begins_by_the_rule(gpu: Record) -> N
 # --------------------------------------------------------------------------- every trace and model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kv.TRACE_NAMES)
 def test_memory_alone_picks_tiny_pages_on_every_trace_and_model(name: str) -> None:
     workload = workload_of(name)

@@ -154,6 +154,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(out, trace)
 
 
+@pytest.mark.slow
 def test_what_a_report_leaves(made: Made) -> None:
     found = {p.relative_to(made.out).as_posix() for p in made.out.rglob("*") if p.is_file()}
     figures = {name.split(".")[0] for name in found if name.startswith("figures/")}
@@ -170,6 +171,7 @@ def test_what_a_report_leaves(made: Made) -> None:
     assert {*contents["files"], CONTENTS_FILE} == found
 
 
+@pytest.mark.slow
 def test_a_report_holds_no_row_no_prompt_no_id_and_no_path(made: Made) -> None:
     """The marks are searched as bytes, in every file, and in what its encodings hide."""
     places = [str(made.trace.parent), str(made.out.parent), str(ROOT)]
@@ -184,6 +186,7 @@ def test_a_report_holds_no_row_no_prompt_no_id_and_no_path(made: Made) -> None:
             assert not any(mark.encode() in text for text in texts), (path.name, mark)
 
 
+@pytest.mark.slow
 def test_the_marks_are_where_the_report_reads(made: Made) -> None:
     """Else the test above could not fail."""
     text = made.trace.read_text()
@@ -216,6 +219,7 @@ class Seen(HTMLParser):
         self.words[self.at] = self.words.get(self.at, "") + data
 
 
+@pytest.mark.slow
 def test_the_page_shows_names_and_runs_nothing(made: Made) -> None:
     seen = Seen(made.page)
     tags = {tag for tag, _ in seen.tags}
@@ -236,6 +240,7 @@ def test_the_page_shows_names_and_runs_nothing(made: Made) -> None:
     assert "(not shown)" not in made.page
 
 
+@pytest.mark.slow
 def test_the_notebook_is_given_data_and_no_code(made: Made) -> None:
     """The injected cell is the same whatever the reader's names are."""
     notebook = nbformat.read(made.out / "report.ipynb", as_version=4)
@@ -257,10 +262,12 @@ def test_the_notebook_is_given_data_and_no_code(made: Made) -> None:
     assert settings["model"] == "Llama-3.1-8B"
 
 
+@pytest.mark.slow
 def test_the_shell_ran_nothing(made: Made) -> None:
     assert not list(made.out.parent.rglob("ran"))
 
 
+@pytest.mark.slow
 def test_the_numbers_are_exact_and_those_of_the_trace(made: Made) -> None:
     trace, numbers = kv.load_trace(made.trace), made.numbers
     value = {id.removeprefix("workload."): each["value"] for id, each in numbers.items()}
@@ -280,6 +287,7 @@ def test_the_numbers_are_exact_and_those_of_the_trace(made: Made) -> None:
         assert html.escape(each["shown"]) in made.page, id
 
 
+@pytest.mark.slow
 def test_the_tables_are_exact(made: Made) -> None:
     lengths = kv.load_trace(made.trace).total_tokens
     with (made.out / "tables" / "tab-workload-slack.csv").open(newline="") as file:
@@ -298,6 +306,7 @@ def test_the_tables_are_exact(made: Made) -> None:
         assert n == int(((lengths > up_to // 2) & (lengths <= up_to)).sum())
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_wherever_the_trace_lies(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +350,7 @@ def visited(made: Made) -> Iterator[Callable[[int, str], tuple[Any, list[str]]]]
         browser.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
 def test_the_page_in_a_browser(
@@ -356,6 +366,7 @@ def test_the_page_in_a_browser(
     assert violations(page) == []
 
 
+@pytest.mark.slow
 def test_every_reference_on_the_page_leads_somewhere(made: Made) -> None:
     ids = {a["id"] for _, a in Seen(made.page).tags if "id" in a}
     targets = {a["href"] for t, a in Seen(made.page).tags if t == "a"}
@@ -366,6 +377,7 @@ def test_every_reference_on_the_page_leads_somewhere(made: Made) -> None:
 # --------------------------------------------------------------------------- other inputs
 
 
+@pytest.mark.slow
 def test_plain_lengths_on_standard_input(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = report("-", *MEMORY, "--out", str(out), "--json", input="5\n9\n17\n")
@@ -381,6 +393,7 @@ def test_plain_lengths_on_standard_input(tmp_path: Path) -> None:
     assert "(not shown)" not in Made(out, out).page
 
 
+@pytest.mark.slow
 def test_a_model_from_its_config(tmp_path: Path) -> None:
     folder = tmp_path / "secretfolder"
     folder.mkdir()
@@ -404,6 +417,7 @@ def test_a_model_from_its_config(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- what gets in the way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -532,6 +546,7 @@ def test_a_rename_that_fails_puts_the_earlier_report_back(
     assert (out / "page.html").read_text() == "first"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [40_000, 400_000])
 def test_no_room_is_one_line_and_leaves_nothing(tmp_path: Path, n_bytes: int) -> None:
     """A file may not grow beyond a limit: first in the kernel's drawings, then in the page."""
@@ -589,6 +604,7 @@ def kernels_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [child for child in children if "ipykernel" in str(child.cmdline())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "words"),
     [(signal.SIGINT, 130, "kvledger: interrupted\n"), (signal.SIGTERM, 143, "")],
@@ -606,6 +622,7 @@ def test_an_interrupt_in_the_middle_leaves_nothing(
     assert not kernel.is_running()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_dies_is_one_line(tmp_path: Path) -> None:
     process = started(tmp_path)
     (kernel,) = kernels_of(process)
@@ -728,6 +745,7 @@ ODD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_the_template_holds_for_odd_traces(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

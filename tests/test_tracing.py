@@ -291,6 +291,7 @@ def data_digest(value: str) -> str:
 FILES = ["fig-a.bib", "fig-a.csv", "fig-a.dark.svg", "fig-a.json", "fig-a.png", "fig-a.svg"]
 
 
+@pytest.mark.slow
 def test_a_figure_is_made_again_by_its_chapter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +313,7 @@ def test_a_figure_is_made_again_by_its_chapter(
     assert "url     = {chapters/first.html#fig-a}" in (out / "fig-a.bib").read_text()
 
 
+@pytest.mark.slow
 def test_data_that_come_out_otherwise_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,6 +324,7 @@ def test_data_that_come_out_otherwise_are_said(
     assert answer(arguments, capsys)["again"]["same_data"] is False
 
 
+@pytest.mark.slow
 def test_a_table_is_made_again_too(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book")
     entry = figure("tab-a", data_digest("3"), cell="rows", digest=data_digest("3"))
@@ -336,6 +339,7 @@ def only_the_book(tmp_path: Path) -> bool:
     return [path.name for path in tmp_path.iterdir()] == ["book"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -359,6 +363,7 @@ def test_what_cannot_be_made_again_leaves_nothing(
     assert only_the_book(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_dies_leaves_nothing(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book", before="import os\nos._exit(3)")
     entry = stored_catalogue(root).entries["fig-a"]
@@ -402,6 +407,7 @@ def test_without_a_checkout_it_is_not_made_again(
 SLOW = "import os, time\nopen('../started', 'w').write(str(os.getpid()))\ntime.sleep(60)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ending", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_leaves_nothing_and_no_kernel(
     tmp_path: Path, ending: signal.Signals, status: int
@@ -428,6 +434,7 @@ def test_an_interrupt_leaves_nothing_and_no_kernel(
     assert not Path(f"/proc/{kernel}").exists()
 
 
+@pytest.mark.slow
 def test_progress_is_for_a_terminal(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book")
     command = [sys.executable, "-m", "kvledger", "figure", "fig-a", "--again", "--out"]
@@ -459,6 +466,7 @@ def test_progress_is_for_a_terminal(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- cite
 
 
+@pytest.mark.slow
 def test_what_cite_prints_is_what_the_files_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
