@@ -23,12 +23,8 @@ class Ledger:
 
     Parameters
     ----------
-    requests : int
-        Requests held.
-    logical_tokens : int
-        Sum of the requests' lengths, in tokens.
-    allocated_slots : int
-        Physical slots held.
+    requests, logical_tokens, allocated_slots : int
+        Requests held, the sum of their lengths in tokens, and the physical slots held.
     shared_tokens : int, optional
         Logical positions that point at a cached tensor which another request already holds.
     tail_slack_slots : int, optional

@@ -91,22 +91,17 @@ class GroupPages:
     ----------
     layout : GroupLayout
         How its pages are made.
-    requests : int
-        Requests held.
-    pages : int
-        Pages of all its tables.
-    allocated_bytes : int
-        Bytes of those pages.
+    requests, pages, allocated_bytes : int
+        Requests held, the pages of all its tables, and the bytes of those pages.
     kept_bytes : int
         K and V of the tokens that the newest one attends to, or the fixed states.
     tail_slack_bytes : int
         Unused slots of last pages.
     expired_bytes : int
         Slots of first pages whose tokens the window, or the chunk, has left behind.
-    page_padding_bytes : int
-        Bytes of pages that hold nothing, so that all pages have one size.
-    layer_padding_bytes : int
-        Bytes of layers that the model does not have, so that all tables have one size.
+    page_padding_bytes, layer_padding_bytes : int
+        Bytes of pages that hold nothing, so that all pages have one size, and of layers that the
+        model does not have, so that all tables have one size.
 
     Raises
     ------

@@ -28,14 +28,11 @@ class Model:
     ----------
     name : str
         What it is called.
-    full_layers : int
-        Layers that keep every token.
-    kv_heads : int
-        K and V heads a layer; 1 for a latent layer.
-    head_dim : int
-        Elements a head; of a latent layer, its rank plus the rotary part.
-    window_layers : int
-        Layers that keep the last ``window`` tokens.
+    full_layers, window_layers : int
+        Layers that keep every token, and those that keep the last ``window`` tokens.
+    kv_heads, head_dim : int
+        K and V heads a layer and elements a head; 1 head for a latent layer, of its rank plus the
+        rotary part.
     window : int or None
         Tokens a window layer keeps; None if there is no such layer.
     latent : bool
