@@ -33,7 +33,8 @@ Place = tuple[int, int, str]
 SOURCES = {
     "imports": "import pandas as pd\nfrom proofbook import figure, number, style, table",
     "lengths": "lengths = [5, 9, 17]\npages = [-(-n // 4) for n in lengths]",
-    "numbers": 'number("toy.slots", 4 * sum(pages))\nnumber("toy.pages", sum(pages))',
+    "numbers": """number("toy.slots", 4 * sum(pages), unit="slots")
+number("toy.pages", sum(pages), unit="pages")""",
     "printed": "print(4 * sum(pages), 'slots')\nprint(sum(pages), 'pages')",
     "value": "4 * sum(pages) - sum(lengths)",
     "frame": 'frame = pd.DataFrame({"request": ["a", "b", "c"], "length": lengths})',
