@@ -68,23 +68,12 @@ class Columns(NamedTuple):
 COLUMNS = Columns._fields
 C = Columns(*range(len(COLUMNS)))
 
-# Counters of a pool.
-(
-    N_FREE,
-    N_HELD,
-    N_EXTRA,
-    N_CACHED,
-    N_ALLOCATIONS,
-    N_FREES,
-    N_EVICTIONS,
-    N_HOLES,
-    N_ROUNDING,
-    N_UNKEYED,
-    N_QUEUED,
-    N_OLDEST,
-    N_STAMP,
-    N_PENDING,
-) = range(14)
+# Counters of a pool: pages or slots free and held, further holders of shared pages, free pages that
+# can be found; what happened since the last record.
+N_FREE, N_HELD, N_EXTRA, N_CACHED, N_ALLOCATIONS, N_FREES, N_EVICTIONS = range(7)
+# Of its lists: holes, slots that buddies round up; unkeyed pages, the queue of those with a key,
+# where it starts, the last stamp given out; pages to be found at the end of the step.
+N_HOLES, N_ROUNDING, N_UNKEYED, N_QUEUED, N_OLDEST, N_STAMP, N_PENDING = range(7, 14)
 COUNTERS = 14
 LAST_STAMP = 2**31 - 2
 
@@ -98,20 +87,11 @@ REFS, KEY, NEXT_SAME, FREED_AS = range(4)
 PAGE_COLUMNS = 4
 
 # Columns of a request: what it is, its first admitted step, its last step, how often it was
-# preempted, tokens found on first admission, steps it waited; and, while it does not run, outputs
-# sampled, the most tokens it ever stored, tokens on the host, and since when it waits.
-(
-    Q_STATE,
-    Q_ADMITTED,
-    Q_FINISHED,
-    Q_PREEMPTIONS,
-    Q_HIT,
-    Q_WAITED,
-    Q_SAMPLED,
-    Q_REACHED,
-    Q_SWAPPED,
-    Q_SINCE,
-) = range(10)
+# preempted, tokens found on first admission, steps it waited.
+Q_STATE, Q_ADMITTED, Q_FINISHED, Q_PREEMPTIONS, Q_HIT, Q_WAITED = range(6)
+# While it does not run: outputs sampled, the most tokens it ever stored, tokens on the host, and
+# since when it waits.
+Q_SAMPLED, Q_REACHED, Q_SWAPPED, Q_SINCE = range(6, 10)
 REQUEST_COLUMNS = 10
 S_WAITING, S_LATENCY = range(2)  # its times
 
@@ -121,27 +101,13 @@ R_REQUEST, R_ROOM, R_TODO, R_PLACE = range(4)
 ROW_COLUMNS = 4
 
 # Counts of a replay as it stands: requests that run, those of them with something to compute, that
-# were preempted, that wait and are new; the next new one and the next to arrive; logical tokens,
-# and what running requests hold at their ends; rows to spare, free pages of the host, tokens
-# computed for prompts in this step, and requests that have ended; the step, all steps recorded, and
-# lines of details written by one call.
-(
-    T_RUNNING,
-    T_COMPUTING,
-    T_BACK,
-    T_NEW,
-    T_NEXT,
-    T_ARRIVED,
-    T_LOGICAL,
-    T_FINAL,
-    T_ROWS,
-    T_HOST_FREE,
-    T_PREFILLED,
-    T_ENDED,
-    T_STEP,
-    T_RECORDS,
-    T_DETAILS,
-) = range(15)
+# were preempted, that wait and are new; the next new one and the next to arrive.
+T_RUNNING, T_COMPUTING, T_BACK, T_NEW, T_NEXT, T_ARRIVED = range(6)
+# Logical tokens, and what running requests hold at their ends; rows to spare, free pages of the
+# host, tokens computed for prompts in this step.
+T_LOGICAL, T_FINAL, T_ROWS, T_HOST_FREE, T_PREFILLED = range(6, 11)
+# Requests that have ended, the step, all steps recorded, lines of details written by one call.
+T_ENDED, T_STEP, T_RECORDS, T_DETAILS = range(11, 15)
 TALLIES = 15
 
 

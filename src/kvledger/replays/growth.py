@@ -70,16 +70,16 @@ def over_time(named: Mapping[str, Replay], *, points: int = 200) -> pd.DataFrame
     (tokens spared by sharing, over the capacity), running and waiting.
     """
     points = whole(points, "points", minimum=2, accepted="a whole number of points, at least 2")
-    frames = []
-    for name, result in named.items():
+
+    def sampled(result: Replay) -> dict[str, object]:
         settled(result)  # an error where nothing ran
         at = np.unique(np.linspace(0, len(result) - 1, points).round().astype(int))
-        data: dict[str, object] = {"policy": name, "time_s": result.time_s[at]}
-        data |= {key: part(result, key)[at] / result.capacity_slots for key in PARTS}
-        data["shared_share"] = result.shared_tokens[at] / result.capacity_slots
-        data |= {"running": result.running[at], "waiting": result.waiting[at]}
-        frames.append(pd.DataFrame(data))
-    return pd.concat(frames, ignore_index=True)
+        shares = {key: part(result, key)[at] / result.capacity_slots for key in PARTS}
+        spared = result.shared_tokens[at] / result.capacity_slots
+        loads = {"running": result.running[at], "waiting": result.waiting[at]}
+        return {"time_s": result.time_s[at], **shares, "shared_share": spared, **loads}
+
+    return _stacked({name: sampled(result) for name, result in named.items()})
 
 
 def step_by_step(named: Mapping[str, Replay]) -> pd.DataFrame:
@@ -88,12 +88,22 @@ def step_by_step(named: Mapping[str, Replay]) -> pd.DataFrame:
     Columns: policy, step, one number of slots for each of :data:`PARTS`, running, waiting and
     capacity.
     """
-    frames = []
-    for name, result in named.items():
-        data: dict[str, object] = {"policy": name, "step": np.arange(len(result))}
-        data |= {key: part(result, key) for key in PARTS}
-        data |= {"running": result.running, "waiting": result.waiting}
-        frames.append(pd.DataFrame(data).assign(capacity=result.capacity_slots))
+    return _stacked(
+        {
+            name: {
+                "step": np.arange(len(result)),
+                **{key: part(result, key) for key in PARTS},
+                "running": result.running,
+                "waiting": result.waiting,
+                "capacity": result.capacity_slots,
+            }
+            for name, result in named.items()
+        }
+    )
+
+
+def _stacked(named: Mapping[str, Mapping[str, object]]) -> pd.DataFrame:
+    frames = [pd.DataFrame({"policy": name, **columns}) for name, columns in named.items()]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -156,8 +166,7 @@ def quiet_moment(result: Replay) -> pd.Series:
     Returns
     -------
     Series
-        time_s, held_share, running, waiting, and preempted_before: how often somebody had to leave
-        until then.
+        time_s, held_share, running, waiting, and preempted_before: the preemptions until then.
 
     Raises
     ------
@@ -219,13 +228,6 @@ def evenly(trace: Trace) -> Trace:
 
 def in_bursts(trace: Trace, size: int) -> Trace:
     """Return the same requests at the same mean rate, ``size`` of them at one time.
-
-    Parameters
-    ----------
-    trace : Trace
-        With times, at least two requests.
-    size : int
-        Requests a burst.
 
     Raises
     ------
