@@ -204,16 +204,6 @@ def test_a_list_that_is_named_as_one_may_stand_in_columns(
         kv.load_trace(write("100,20\n200,30\n"))
 
 
-@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=200), st.data())
-def test_many_numbers_however_they_are_parted(lengths: list[int], data: st.DataObject) -> None:
-    partings = st.sampled_from([" ", ",", ", ", "\n", "\r\n", " ,\n", "\t"])
-    text = "".join(f"{length}{data.draw(partings)}" for length in lengths)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "_BLOCK_BYTES", data.draw(st.sampled_from([16, 1 << 20])))
-        from_stdin(patch, text.encode(), pipe=True)
-        assert lists(kv.load_trace("-", "lengths"))[0] == lengths
-
-
 def test_no_standard_input_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(LedgerError, match="standard input: there is none here"):

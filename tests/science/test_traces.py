@@ -496,11 +496,5 @@ def test_the_raw_traces_are_read_whole(
     assert lists(trace)[:2] == ([p for p, _ in rows], [o for _, o in rows])
 
 
-def test_the_long_way_round_agrees(raw_traces: Path, write: Any) -> None:
-    quoted = (raw_traces / "azure_code_2023.csv").read_text().replace(",4808,", ',"4808",', 1)
-    expected = load_trace(raw_traces / "azure_code_2023.csv")
-    assert lists(load_trace(write(quoted))) == lists(expected)
-
-
 def test_every_format_is_listed_once() -> None:
     assert set(TABLES) <= set(TRACE_FORMATS)

@@ -128,12 +128,7 @@ def exact_sum(values: IntArray, name: str) -> int:
 
 
 def exact_dot(values: IntArray, weights: IntArray, name: str) -> int:
-    """Return the exact sum of ``values * weights``, both non-negative.
-
-    Raises
-    ------
-    LedgerError
-        If the sum does not fit in a signed 64-bit integer.
+    """Return the exact sum of ``values * weights``, both non-negative; see :func:`exact_sum`.
 
     Examples
     --------
@@ -187,12 +182,8 @@ def whole(value: object, name: str, *, minimum: int, accepted: str = "") -> int:
 
 def whole_page_size(page_size: object) -> int:
     """Return a page size in slots as an int of at least 1."""
-    return whole(
-        page_size,
-        "page_size",
-        minimum=1,
-        accepted="a page size is a whole number of slots, at least 1",
-    )
+    accepted = "a page size is a whole number of slots, at least 1"
+    return whole(page_size, "page_size", minimum=1, accepted=accepted)
 
 
 def whole_page_sizes(page_sizes: Iterable[object]) -> list[int]:
@@ -332,15 +323,6 @@ class LengthCounter:
 
     There is a counter for each length up to about a million tokens that is not above the longest,
     and a pair of numbers for each different length above.
-
-    Examples
-    --------
-    >>> counter = LengthCounter()
-    >>> counter.add(np.array([9, 5]))
-    >>> counter.add(np.array([9, 2**40]))
-    >>> table = counter.table()
-    >>> table.tokens.tolist(), table.requests.tolist()
-    ([5, 9, 1099511627776], [1, 2, 1])
     """
 
     def __init__(self) -> None:

@@ -34,11 +34,6 @@ def parse_bytes(text: str | int, name: str = "bytes") -> int:
     name : str
         What an error calls it.
 
-    Returns
-    -------
-    int
-        Bytes, at least 1.
-
     Raises
     ------
     LedgerError

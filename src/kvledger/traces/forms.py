@@ -183,27 +183,13 @@ RowStream: TypeAlias = Generator[Rows, None, None]
 
 
 class Reading(NamedTuple):
-    """A trace being read: its rows as they come, and what is known about them as a whole.
+    """A trace being read: its rows as they come, and what is known about them as a whole."""
 
-    Attributes
-    ----------
-    rows : generator of Rows
-        Each is read when it is asked for. If one has no times, the trace has none.
-    tally : Tally
-        Rows left out so far; complete when the generator is exhausted.
-    page_ids_size : int or None
-        Tokens per block id, where there are ids.
-    by_time : bool
-        The file may have its rows in another order than that of the times it gives.
-    nothing : str
-        What the file is where not even a row was left out.
-    """
-
-    rows: RowStream
-    tally: Tally
-    page_ids_size: int | None = None
-    by_time: bool = False
-    nothing: str = "no requests; accepted: at least one"
+    rows: RowStream  # each is read when it is asked for; if one has no times, the trace has none
+    tally: Tally  # complete when the rows are exhausted
+    page_ids_size: int | None = None  # tokens per block id, where there are ids
+    by_time: bool = False  # rows may be in another order than that of the times they give
+    nothing: str = "no requests; accepted: at least one"  # where not even a row was left out
 
 
 def format_list() -> str:

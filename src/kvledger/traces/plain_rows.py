@@ -38,14 +38,8 @@ def parse_table(
 ) -> Columns | None:
     r"""Parse rows of comma-separated values, or return None if any is unusual.
 
-    Parameters
-    ----------
-    data : bytes
-        Whole lines, without a header.
-    roles : int8 array, shape (columns,)
-        What each column holds.
-    zero_output_failed : bool
-        A request without output failed, and its prompt may be 0.
+    The data are whole lines without a header, ``roles`` what each column holds. Where
+    ``zero_output_failed``, a request without output failed, and its prompt may be 0.
 
     Examples
     --------
