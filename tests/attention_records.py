@@ -159,7 +159,7 @@ def made_record(
         schema=1,
         kind="attention",
         date=date,
-        command="python -m kvledger.measure.measuring",
+        command="python -m kvledger.measure",
         source=CodeVersion("0" * 40, "0" * 64, False),
         device=Device(
             kind=kind,

@@ -161,48 +161,43 @@ def _said(command: list[str], folder: Path | None = None) -> str | None:
     return done.stdout.strip()
 
 
+def _found(path: Path, pattern: str) -> str | None:
+    """Return what a pattern's group finds in a file of the system, or None."""
+    try:
+        found = re.search(pattern, path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return found[1].strip() if found else None
+
+
 def _cpu_name() -> str:
-    if _CPU.is_file():
-        found = re.search(r"^model name\s*:\s*(.+)$", _CPU.read_text(), re.MULTILINE)
-        if found:
-            return found[1].strip()
-    return platform.processor() or platform.machine()
+    return _found(_CPU, r"^model name\s*:\s*(.+)$") or platform.processor() or platform.machine()
 
 
 def _meminfo(key: str) -> int:
-    try:
-        found = re.search(rf"^{key}:\s*(\d+) kB$", _MEMORY.read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    if not found:
+    kib = _found(_MEMORY, rf"^{key}:\s*(\d+) kB$")
+    if kib is None:
         raise LedgerError(f"{_MEMORY}: no {key}; accepted: Linux, which says there what is free")
-    return int(found[1]) * 1024
+    return int(kib) * 1024
 
 
 def _left_in_cgroup() -> list[int]:
     left = []
     for limit, used, given_back in _CGROUPS:
+        path = _CGROUP_FOLDER / used
         try:
-            path = _CGROUP_FOLDER / used
             room = int((_CGROUP_FOLDER / limit).read_text()) - int(path.read_text())
-            found = re.search(
-                rf"^{given_back} (\d+)$", path.with_name("memory.stat").read_text(), re.MULTILINE
-            )
         except (OSError, ValueError):  # no such group, or "max": no limit
             continue
-        left.append(room + (int(found[1]) if found else 0))
+        at_once = _found(path.with_name("memory.stat"), rf"^{given_back} (\d+)$")
+        left.append(room + int(at_once or 0))
     return left
 
 
 def _driver() -> str | None:
     """Return the version of the GPU's driver, as the kernel or the driver's own tool says it."""
-    try:
-        found = re.search(r"Kernel Module(?:\s+for \S+)?\s+([\d.]+)", _DRIVER.read_text())
-    except OSError:
-        found = None
-    if found:
-        return found[1]
-    said = _said(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    said = _found(_DRIVER, r"Kernel Module(?:\s+for \S+)?\s+([\d.]+)")
+    said = said or _said(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     return said.split("\n")[0] if said else None
 
 

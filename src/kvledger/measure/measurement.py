@@ -98,13 +98,8 @@ def take_record(
     """Measure, and return the record without writing it.
 
     ``command`` is what the record says was called; ``started`` the seconds of
-    :func:`time.monotonic` from which the time limit counts, now if not given; ``say`` is told how
-    far it is.
-
-    Raises
-    ------
-    LedgerError
-        If a peer is wrong, or there is no device, memory or time for the first case.
+    :func:`time.monotonic` from which the time limit counts; ``say`` is told how far it is. A wrong
+    peer is a LedgerError, and so is no device, memory or time for the first case.
     """
     started = time.monotonic() if started is None else started
     page_sizes = check_page_sizes(settings.page_sizes)
@@ -252,12 +247,8 @@ class Measurement:
     def sweep(self, sweep: Sweep, deadline: float, extra: Sequence[Timed] = ()) -> None:
         """Check and time one sweep, with something else in the same rounds.
 
-        Raises
-        ------
-        DoesNotFitError
-            If there is no memory or no time for the case, or the cache could hold much of it.
-        LedgerError
-            If a peer computes something else than the reference.
+        Where there is no memory or no time for the case, or the cache could hold much of it, that
+        is a DoesNotFitError; a peer that computes something else than the reference, a LedgerError.
         """
         try:
             self._sweep(sweep.placements(), deadline, extra)

@@ -185,11 +185,10 @@ class Triton(Peer):
 
 
 class Sdpa(Peer):
-    """Torch's ``scaled_dot_product_attention`` on K and V laid out as it likes them.
+    """Torch's ``scaled_dot_product_attention`` on K and V laid out as it likes them, copied once.
 
-    The pages are copied once into [batch, kv_heads, tokens, head_dim]. Requests of different
-    lengths are padded to the longest, and the padding is read and masked. Signature read in torch
-    2.13.0.
+    Requests of different lengths are padded to the longest, and the padding is read and masked.
+    Signature read in torch 2.13.0.
     """
 
     name = "sdpa"
@@ -214,7 +213,7 @@ class GatherSdpa(Peer):
     """Copy the pages side by side at every step, then attend with ``scaled_dot_product_attention``.
 
     What a program does that has no kernel which reads through a table: the copy is its cost. The
-    room for the copy is kept. Requests of different lengths are padded to the longest.
+    room for the copy is kept.
     """
 
     name = "gather_sdpa"
@@ -238,8 +237,7 @@ class GatherSdpa(Peer):
 class _Gather:
     """Copies pages to where their tokens stand side by side: ``k`` and ``v`` of all requests.
 
-    Both are views [batch, heads, longest, dim]. Of a latent cache, whose V is the first elements
-    of its K, one copy serves both.
+    Both are views [batch, heads, longest, dim]; of a latent cache, one copy serves both.
     """
 
     def __init__(self, shape: DecodeShape, inputs: DecodeInputs) -> None:

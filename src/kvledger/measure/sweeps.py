@@ -95,14 +95,7 @@ class DecodeShape(NamedTuple):
 def case_of(
     heads: ModelHeads, lengths: Sequence[int], dtype: str, trace: str | None = None
 ) -> CaseShape:
-    """Return a batch of requests, all of one length unless a trace is named.
-
-    Examples
-    --------
-    >>> case = case_of(LLAMA_3_1_8B, [8192] * 64, "bfloat16")
-    >>> case.id, case.tokens, case.kv_bytes
-    ('llama-3.1-8b.b64.c8192', 524288, 2147483648)
-    """
+    """Return a batch of requests, all of one length unless a trace is named."""
     tokens, batch = sum(lengths), len(lengths)
     context = max(lengths) if trace is None else None
     return CaseShape(
@@ -265,8 +258,8 @@ def cpu_sweeps(
 ) -> list[Sweep]:
     """Return what is measured on a CPU: 32-bit caches of at least so many bytes.
 
-    float32 because torch's attention on a CPU reads it as it is, and converts 16-bit elements
-    one tile at a time, several times slower than memory: pages would hide behind that.
+    float32 because torch's attention on a CPU converts 16-bit elements one tile at a time, several
+    times slower than memory: pages would hide behind that.
     """
     sizes, few, dtype = _by_importance(page_sizes), _few(page_sizes), "float32"
 
