@@ -34,6 +34,18 @@ settings.load_profile("kvledger")
 collect_ignore_glob = ["build_fixture/*", "peers/*", "conditions/*"]
 
 
+#: Fixtures that build a book, or start a browser: what uses one takes longer than some seconds.
+SLOW_FIXTURES = {"browser", "built_book", "chromium", "first", "made", "nowhere", "recorded", "toy"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests as slow by what they need."""
+    for item in items:
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def no_warnings() -> Iterator[None]:
     """Make an error of every warning, such as one of a drawing, and close what is drawn."""

@@ -177,6 +177,7 @@ def test_one_output_less_fails(toy: Notebook, tmp_path: Path) -> None:
     expect(notebook, {numbers}, tmp_path, "less")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CHAPTERS, ids=[p.stem for p in CHAPTERS])
 def test_a_digit_changed_in_a_chapter(path: Path, tmp_path: Path) -> None:
     """One digit of one output of every cell: every one of these cells fails, no other does."""
