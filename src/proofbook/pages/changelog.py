@@ -66,7 +66,7 @@ class ChangesDirective(SphinxDirective):
             LOGGER.warning(
                 f"no changelog: {error}",
                 location=self.get_location(),
-                type="kvledger",
+                type="proofbook",
                 subtype="changelog",
             )
             return []

@@ -187,7 +187,7 @@ class CitableFigures(SphinxTransform):
 
     @staticmethod
     def _warn(message: str, node: nodes.Node) -> None:
-        LOGGER.warning(message, location=node, type="kvledger", subtype="figure")
+        LOGGER.warning(message, location=node, type="proofbook", subtype="figure")
 
 
 class CitableTables(SphinxTransform):
@@ -253,7 +253,7 @@ def _visit_line(self: Any, node: kv_line) -> None:
     try:
         line = line_html(self.builder, entry_of(node["kv_id"]))
     except ValueError as error:
-        LOGGER.warning(str(error), location=node, type="kvledger", subtype="line")
+        LOGGER.warning(str(error), location=node, type="proofbook", subtype="line")
     else:
         self.body.append(f"<!--kv-line-->{line}<!--/kv-line-->")
     raise nodes.SkipNode

@@ -38,7 +38,7 @@ def _configure(app: Sphinx, config: Config) -> None:
     settings = cast(Any, config)
     settings.nb_execution_cache_path = str(folder / "jupyter_cache")
     settings.html_static_path.append(str(addresses.ASSETS))
-    settings.html_math_renderer = "kvledger"
+    settings.html_math_renderer = "proofbook"
     # Without a mode each first visit is an error in the browser's console.
     settings.html_context.setdefault("default_mode", "auto")
     if "sphinx.ext.autodoc" in app.extensions:

@@ -64,7 +64,7 @@ def _formula(node: nodes.Element, latex: str, display: str) -> str:
     try:
         return mathml(latex, display)
     except ValueError as error:
-        LOGGER.warning("formula: %s", error, location=node, type="kvledger", subtype="math")
+        LOGGER.warning("formula: %s", error, location=node, type="proofbook", subtype="math")
         return f"<code>{escape(latex)}</code>"
 
 
@@ -298,8 +298,8 @@ def _complete(
 
 
 def setup(app: Sphinx) -> None:
-    """Add the renderer ``kvledger`` of formulas to a Sphinx application."""
+    """Add the renderer ``proofbook`` of formulas to a Sphinx application."""
     app.add_html_math_renderer(
-        "kvledger", (_visit_math, cast(Any, None)), (_visit_math_block, cast(Any, None))
+        "proofbook", (_visit_math, cast(Any, None)), (_visit_math_block, cast(Any, None))
     )
     app.connect("html-page-context", _complete, priority=920)

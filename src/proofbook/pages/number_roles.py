@@ -172,7 +172,7 @@ class Anchors(SphinxTransform):
 
 
 def _warn(error: ValueError, node: nodes.Node) -> None:
-    LOGGER.warning(str(error), location=node, type="kvledger", subtype="number")
+    LOGGER.warning(str(error), location=node, type="proofbook", subtype="number")
 
 
 def _visit_number(self: Any, node: kv_number) -> None:
