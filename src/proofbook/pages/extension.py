@@ -61,22 +61,10 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the extension, part by part, to a Sphinx application."""
     app.setup_extension("myst_nb")
-    for part in (
-        addresses,
-        number_roles,
-        exhibits,
-        mathematics,
-        page_checks,
-        changelog,
-        access,
-    ):
+    for part in (addresses, number_roles, exhibits, mathematics, page_checks, changelog, access):
         part.setup(app)
     app.add_css_file("kvledger.css", priority=900)
     app.add_css_file("print.css", priority=980, media="print")
     app.connect("config-inited", _configure, priority=100)
     app.connect("env-updated", _write_all)
-    return {
-        "env_version": 2,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"env_version": 2, "parallel_read_safe": True, "parallel_write_safe": True}

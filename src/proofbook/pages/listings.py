@@ -287,19 +287,9 @@ def _archive(root: Path) -> bytes:
 
 
 def archive(files: Mapping[str, Path], date: dt.datetime) -> bytes:
-    """Pack files into a ZIP archive.
+    """Pack files, by their names in the archive, into a ZIP archive whose members bear a date.
 
-    Parameters
-    ----------
-    files : mapping of str to Path
-        Name in the archive -> file.
-    date : datetime
-        What each member bears, to two seconds.
-
-    Returns
-    -------
-    bytes
-        Members sorted by name, readable by all, the same bytes for the same contents.
+    The members are sorted by name and readable by all: the same bytes for the same contents.
 
     Examples
     --------

@@ -26,12 +26,7 @@ MATHML = "http://www.w3.org/1998/Math/MathML"
 def mathml(latex: str, display: str) -> str:
     r"""Return MathML for a formula, so that no page needs a script to show it.
 
-    Parameters
-    ----------
-    latex : str
-        The formula, without delimiters.
-    display : {"inline", "block"}
-        In a line, or set apart.
+    `latex` has no delimiters; `display` is ``"inline"`` or ``"block"``, for one that is set apart.
 
     Raises
     ------

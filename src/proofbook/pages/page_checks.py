@@ -130,17 +130,8 @@ def check_line(
 ) -> str:
     """Return the HTML that says when what a page shows was last checked; nothing if it shows none.
 
-    Parameters
-    ----------
-    known : Checked
-        The record, and the present state.
-    pages : iterable of str
-        The page itself, such as ``chapters/page_tail_slack``, if it has cells; all such pages
-        where one page holds the whole book.
-    others : iterable of Item
-        What is shown here of other pages.
-    how : str or None
-        Address of the page that says more.
+    `pages` is the page itself, if it has cells; all such pages, where one page holds the whole
+    book. `others` is what it shows of other pages, `how` the address of the page that says more.
     """
     own = set(pages)
     taken = {item for item in others if item.page not in own}
