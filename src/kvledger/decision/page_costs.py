@@ -131,10 +131,8 @@ def read_time(record: Record, shape: CacheShape, *, peer: str | None = None) -> 
 
     Parameters
     ----------
-    record : Record
-        As :func:`kvledger.measure.record.read_record` gives it.
-    shape : CacheShape
-        Of the model: a case must have its K and V heads and its bytes a token and layer.
+    record, shape : Record, CacheShape
+        A case of the record must have the model's K and V heads and bytes a token and layer.
     peer : str, optional
         Whose times; else this project's kernel if it was timed, else the widest sweep.
 

@@ -40,14 +40,12 @@ class CommonPrefixes:
 
     Attributes
     ----------
-    tokens : int64 array, shape (k,)
-        Different lengths of a common prefix, as far as the page ids show it.
-    steps : int64 array, shape (k,)
-        Steps of the requests whose prefix has that length.
-    held_together : int
-        Requests in a row that were taken as held together.
-    ids_size : int
-        Tokens a page id stands for. What is common within one is not seen.
+    tokens, steps : int64 array, shape (k,)
+        Different lengths of a common prefix, as far as the page ids show it, and steps of the
+        requests whose prefix has that length.
+    held_together, ids_size : int
+        Requests in a row that were taken as held together, and tokens a page id stands for. What
+        is common within one is not seen.
     """
 
     tokens: IntArray

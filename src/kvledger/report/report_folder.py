@@ -186,13 +186,7 @@ def _own(folder: Path) -> set[str]:
 
 
 def template_file() -> Path:
-    """Return the chapter that is the template: of the checkout, or inside an installed package.
-
-    Raises
-    ------
-    LedgerError
-        If neither exists.
-    """
+    """Return the chapter that is the template: of the checkout, or inside an installed package."""
     candidates = [_PACKAGE.parent.parent / "chapters" / TEMPLATE, _PACKAGE / "chapters" / TEMPLATE]
     for path in candidates:
         if path.is_file():
@@ -208,15 +202,11 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
 
     Parameters
     ----------
-    settings : Settings
-        What is asked for.
-    files : mapping of str to Path
-        The trace and the config, where they are files, under ``"trace"`` and ``"model"``, as the
-        reader named them.
-    work : Path
-        An empty folder for the kernel to work in.
-    kept : Path
-        Where figures, tables and numbers go.
+    settings, files : Settings, mapping of str to Path
+        What is asked for; the trace and the config, where they are files, under ``"trace"`` and
+        ``"model"``, as the reader named them.
+    work, kept : Path
+        An empty folder for the kernel to work in; where figures, tables and numbers go.
 
     Raises
     ------

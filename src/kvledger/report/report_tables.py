@@ -17,12 +17,10 @@ from kvledger.accounting.allocations import contiguous, next_power_of_two, paged
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
 from kvledger.core.errors import LedgerError
-from kvledger.core.lengths import IntArray, LengthTable
 from kvledger.replays.policies import Clock, Policy
 from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
 from kvledger.report.deployment import Deployment
 from kvledger.traces.derivation import sharing_by_window
-from kvledger.traces.trace import Trace
 from proofbook.plaintext import shown_name
 
 METADATA_BYTES: Mapping[str, int] = {"table entry": 4, "host objects": 250}
@@ -77,7 +75,7 @@ def length_counts(work: Deployment) -> pd.DataFrame:
     ([8192, 1241, 1257], 8819)
     """
     tables = (work.lengths.prompt, work.total)
-    bounds = [_buckets(table) for table in tables]
+    bounds = [next_power_of_two(table.tokens) for table in tables]
     low = min(int(each.min()) for each in bounds)
     high = max(int(each.max()) for each in bounds)
     up_to = [1 << k for k in range(low.bit_length() - 1, high.bit_length())]
@@ -86,10 +84,6 @@ def length_counts(work: Deployment) -> pd.DataFrame:
         for table, bound in zip(tables, bounds, strict=True)
     ]
     return pd.DataFrame({"up_to": up_to, "prompts": counted[0], "requests": counted[1]})
-
-
-def _buckets(table: LengthTable) -> IntArray:
-    return next_power_of_two(table.tokens)
 
 
 def ledgers(work: Deployment) -> dict[str, Ledger]:
@@ -202,12 +196,10 @@ class Growth(NamedTuple):
 
     Attributes
     ----------
-    named : mapping of str to Replay
-        One replay a policy; empty where there is nothing to replay.
+    named, left_out : mapping of str to Replay, mapping of str to str
+        One replay a policy; policies that were not replayed, and why.
     clock : Clock
         How requests came: at their times, or all at the start where there are none.
-    left_out : mapping of str to str
-        Policies that were not replayed, and why.
     nothing : str
         Why nothing at all was replayed; empty if something was.
     """
@@ -239,7 +231,15 @@ def grow(work: Deployment) -> Growth:
         clock = Arrivals(*work.step_s)
     named: dict[str, Replay] = {}
     left_out: dict[str, str] = {}
-    for name, policy in _policies(work, trace).items():
+    paged = f"pages of {work.page_size:,}"
+    policies: dict[str, Policy] = {
+        "reserve the maximum": Contiguous(work.maximum),
+        "reserve a power of two": Contiguous("pow2"),
+        paged: Paged(work.page_size),
+    }
+    if trace.page_ids is not None:
+        policies[f"{paged}, prefix cache"] = Paged(work.page_size, prefix_cache=True)
+    for name, policy in policies.items():
         try:
             result = replay(
                 trace,
@@ -260,15 +260,3 @@ def grow(work: Deployment) -> Growth:
             left_out[name] = "not one request fits the pool"
     nothing = "" if named else "not one request fits the pool"
     return Growth(named, clock, left_out, nothing)
-
-
-def _policies(work: Deployment, trace: Trace) -> dict[str, Policy]:
-    policies: dict[str, Policy] = {
-        "reserve the maximum": Contiguous(work.maximum),
-        "reserve a power of two": Contiguous("pow2"),
-        f"pages of {work.page_size:,}": Paged(work.page_size),
-    }
-    if trace.page_ids is not None:
-        name = f"pages of {work.page_size:,}, prefix cache"
-        policies[name] = Paged(work.page_size, prefix_cache=True)
-    return policies
