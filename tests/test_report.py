@@ -258,13 +258,8 @@ def test_the_notebook_is_given_data_and_no_code(made: Made) -> None:
         for output in cell.get("outputs", ()):
             assert output.output_type == "display_data"
     settings = json.loads((made.out / SETTINGS_FILE).read_text())
-    assert settings["trace"] == HOSTILE
-    assert settings["model"] == "Llama-3.1-8B"
-
-
-@pytest.mark.slow
-def test_the_shell_ran_nothing(made: Made) -> None:
-    assert not list(made.out.parent.rglob("ran"))
+    assert (settings["trace"], settings["model"]) == (HOSTILE, "Llama-3.1-8B")
+    assert not list(made.out.parent.rglob("ran"))  # nor did a shell run any
 
 
 @pytest.mark.slow

@@ -61,21 +61,16 @@ class Decision:
     ----------
     workload, shape : Workload, CacheShape
         The trace as a page size sees it, and the model.
-    structures : tuple of Structure
-        What is kept for pages, whether or not it depends on their number.
-    charges : Charges
-        What a page costs, in slots.
-    read : ReadTime or None
-        The measured cost of reading; None where there is none: ``why_no_read`` says why.
-    prefix : {"ids", "expected"} or None
-        Where the cost of lost prefixes comes from; None where it is absent: ``why_no_prefix``
-        says why.
+    structures, charges : tuple of Structure, Charges
+        What is kept for pages, and what a page costs, in slots.
+    read, prefix : ReadTime or None; {"ids", "expected"} or None
+        The measured cost of reading, and where the cost of lost prefixes comes from; where one is
+        None, ``why_no_read`` or ``why_no_prefix`` says why.
     sizes : tuple of SizeCost
         Every page size tested, ascending.
-    tolerance : Fraction
-        Accepted excess over the least cost, as a share of it.
-    kernel : str or None
-        The kernel whose page sizes alone were tested.
+    tolerance, kernel : Fraction, str or None
+        Accepted excess over the least cost, as a share of it; the kernel whose page sizes alone
+        were tested.
     """
 
     workload: Workload
