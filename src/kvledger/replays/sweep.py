@@ -438,6 +438,7 @@ def _connected(address: object) -> Any:
     accepted = 'accepted: the address of a running Dask scheduler, such as "tcp://10.0.0.1:8786"'
     try:
         from distributed import Client
+        from distributed.comm.addressing import parse_address, parse_host_port
     except ImportError:
         raise LedgerError(
             f"scheduler is {address!r} and Dask is not installed; "
@@ -446,6 +447,11 @@ def _connected(address: object) -> Any:
     if not isinstance(address, str):
         raise LedgerError(f"scheduler is {address!r}; {accepted}")
     try:
+        scheme, location = parse_address(address)
+        if scheme != "inproc":  # a client that cannot connect goes on trying: look first
+            with socket.create_connection(parse_host_port(location), timeout=_CONNECT_S) as line:
+                if scheme == "tcp" and not line.recv(1):  # a scheduler greets first
+                    raise OSError("what listens there is no Dask scheduler")
         client: Any = Client(  # type: ignore[no-untyped-call]
             address, timeout=_CONNECT_S, set_as_default=False
         )
