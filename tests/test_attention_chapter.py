@@ -19,6 +19,8 @@ from proofbook.showing import RECORD
 CHAPTER = Path(__file__).resolve().parent.parent / "chapters" / "paged_attention.ipynb"
 GPU = "NVIDIA H200"
 
+pytestmark = pytest.mark.slow
+
 
 class Told(NamedTuple):
     """What a run of the chapter shows."""

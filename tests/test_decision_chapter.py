@@ -19,6 +19,8 @@ from kvledger.decision.decision_survey import read_words
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTER = ROOT / "chapters" / "page_size_decision.ipynb"
 
+pytestmark = pytest.mark.slow
+
 # Runs the code cells as they stand and keeps what they show.
 RUN = """
 import json, sys
