@@ -24,7 +24,7 @@ def write_whole(path: Path, content: bytes) -> None:
     Examples
     --------
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "rows.csv", b"page_size")
+    ...     write_whole(Path(folder) / "rows.csv", b"shop,sold")
     ...     [path.name for path in Path(folder).iterdir()]
     ['rows.csv']
     """

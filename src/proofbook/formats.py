@@ -24,13 +24,13 @@ _ACCEPTED = (
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-def exact_value(value: object, name: str) -> Fraction | None:
-    """Return the exact value of any finite real number, to the last bit; None for anything else.
+def exact_value(value: object, name: str) -> Fraction:
+    """Return the exact value of any finite real number, to the last bit.
 
     Raises
     ------
     InputError
-        For a truth value, an infinity or a NaN, which the message calls by `name`.
+        For anything else, a truth value too, which the message calls by `name`.
 
     Examples
     --------
@@ -49,30 +49,15 @@ def exact_value(value: object, name: str) -> Fraction | None:
         if not math.isfinite(value):
             raise InputError(f"{name}: {value!r}; accepted: a finite number")
         return Fraction(value)
-    return None
+    raise InputError(
+        f"{name}: {value!r} ({type(value).__name__}); accepted: int, Fraction, Decimal, "
+        "float, NumPy number or str"
+    )
 
 
 def float_text(value: float | np.floating) -> str:
     """Return a float with twelve digits: enough to redraw, few enough that a last bit is hidden."""
     return format(float(value), ".12g")
-
-
-def exact_text(value: object, name: str, times: int = 1) -> str:
-    """Return a number as a text that another program can use, times a whole number.
-
-    Examples
-    --------
-    >>> exact_text(Fraction(183, 500), "share", times=100), exact_text(0.1 + 0.2, "seconds")
-    ('183/5', '0.3')
-    """
-    if isinstance(value, float | np.floating):
-        return float_text(float(value) * times)
-    exact = exact_value(value, name)
-    if exact is None:
-        raise InputError(
-            f"{name}: {value!r} ({type(value).__name__}); accepted: a number or a text"
-        )
-    return str(exact * times)
 
 
 def _fixed(value: Fraction, digits: int, comma: bool, plus: bool) -> str:
@@ -162,11 +147,6 @@ def format_value(value: object, fmt: str | None = None, *, name: str = "value") 
             raise InputError(f"{name}: {value!r}; accepted: one line of text, not blank")
         return value
     exact = exact_value(value, name)
-    if exact is None:
-        raise InputError(
-            f"{name}: {value!r} ({type(value).__name__}); accepted: int, Fraction, Decimal, "
-            "float, NumPy number or str"
-        )
     if fmt is None:
         # Decimal places that show it exactly, if four are enough.
         places = next((p for p in range(5) if (exact * 10**p).denominator == 1), None)

@@ -14,8 +14,8 @@ def printable(text: str) -> str:
 
     Examples
     --------
-    >>> print(printable("trace\x1b[2J\n.csv"))
-    trace\x1b[2J\n.csv
+    >>> print(printable("sales\x1b[2J\n.csv"))
+    sales\x1b[2J\n.csv
     """
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
@@ -27,8 +27,8 @@ def shown_name(text: str) -> str:
 
     Examples
     --------
-    >>> shown_name("  my trace.csv "), shown_name("\n"), shown_name("  ")
-    ('my trace.csv', '\\n', 'unnamed')
+    >>> shown_name("  my sales.csv "), shown_name("\n"), shown_name("  ")
+    ('my sales.csv', '\\n', 'unnamed')
     """
     return printable(text).strip() or "unnamed"
 
@@ -51,8 +51,8 @@ def counted(n: int, noun: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "request"), counted(1200, "page")
-    ('1 request', '1,200 pages')
+    >>> counted(1, "shop"), counted(1200, "part")
+    ('1 shop', '1,200 parts')
     """
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
@@ -65,8 +65,8 @@ def exact(value: object, *, floats: bool = True) -> Any:
 
     Examples
     --------
-    >>> exact({"c": Fraction(3, 14), "pages": 10, "end": float("inf")})
-    {'c': '3/14', 'pages': 10, 'end': None}
+    >>> exact({"c": Fraction(3, 14), "parts": 10, "end": float("inf")})
+    {'c': '3/14', 'parts': 10, 'end': None}
     """
     if isinstance(value, Mapping):
         return {str(key): exact(item, floats=floats) for key, item in value.items()}

@@ -43,6 +43,7 @@ _NAMING_ROLE = re.compile(
     r"mod|attr|data|exc|code|file|kbd|samp|command|program|option|envvar|footcite(:.*)?"
 )
 _NUMBER_ROLE = re.compile(r"(glue|eval)(:.*)?")
+_ACCEPTED = "{glue:text}`id`"
 # Directives whose argument is a target or a setting, not a title.
 _NO_TITLE = re.compile(
     r"figure|image|include|literalinclude|glue(:.*)?|eval(:.*)?|code|code-block|code-cell|sourcecode|"
@@ -135,7 +136,7 @@ def check_book(paths: Iterable[Path | str]) -> list[Problem]:
         texts, and claims that no chapter glues.
     """
     chapters = [read_chapter(path) for path in paths]
-    problems = [problem for chapter in chapters for problem in _check(chapter)]
+    problems = [Problem(c.path.name, *found) for c in chapters for found in _check(c)]
     glued: dict[str, tuple[str, str]] = {}
     anchors: dict[str, str] = {}
     for chapter in chapters:
@@ -160,17 +161,26 @@ def check_book(paths: Iterable[Path | str]) -> list[Problem]:
 
 def check_file(path: Path | str) -> list[Problem]:
     """Run every check that needs one file only; return none for a clean page."""
-    return _check(read_chapter(path))
+    chapter = read_chapter(path)
+    return [Problem(chapter.path.name, *found) for found in _check(chapter)]
 
 
-def _check(chapter: Chapter) -> list[Problem]:
-    problems = check_prose(chapter)
-    if chapter.path.suffix == ".ipynb":
-        problems += check_outputs(chapter) + check_code(chapter)
+def _check(chapter: Chapter) -> list[tuple[str, str]]:
+    """Find what to mend, and where: in words, then in code and its outputs."""
+    code = list(chapter.code())
+    problems = _prose_problems(chapter)
+    for check in (_output_problems, _code_problems):
+        problems += [(where, text) for where, cell in code for text in check(cell)]
+    counts, right = [cell.get("execution_count") for _, cell in code], list(range(1, len(code) + 1))
+    if code and not any(cell.get("outputs") for _, cell in code):
+        problems.append(("notebook", "no outputs at all: it was trimmed"))
+    if counts != right:
+        text = f"execution counts {counts}; accepted: {right}, as a fresh run gives"
+        problems.append(("notebook", text))
     return problems
 
 
-def check_prose(chapter: Chapter) -> list[Problem]:
+def _prose_problems(chapter: Chapter) -> list[tuple[str, str]]:
     """Find typed numbers, numbers in math, other number roles, ids without a use or a number."""
     scan = _Scan()
     glued = {id: where for where, cell in chapter.code() for id, _ in _records(cell)}
@@ -182,34 +192,11 @@ def check_prose(chapter: Chapter) -> list[Problem]:
         unknown = [f"{id!r} is glued by no cell of this page" for id in scan.ids if id not in glued]
         problems += [(where, text) for text in (*scan.problems, *unknown)]
         used.update(scan.ids)
-    problems += [
+    return problems + [
         (where, f"{id!r} is glued, and nothing uses it")
         for id, where in glued.items()
         if id not in used
     ]
-    return [Problem(chapter.path.name, where, text) for where, text in problems]
-
-
-def check_code(chapter: Chapter) -> list[Problem]:
-    """Find typed results, switched-off comparisons and figures of another name in code."""
-    return [
-        Problem(chapter.path.name, where, text)
-        for where, cell in chapter.code()
-        for text in _code_problems(cell)
-    ]
-
-
-def check_outputs(chapter: Chapter) -> list[Problem]:
-    """Find outputs not stored whole, in order, without stderr, and as the code names them."""
-    code = list(chapter.code())
-    counts, right = [cell.get("execution_count") for _, cell in code], list(range(1, len(code) + 1))
-    problems = [(where, text) for where, cell in code for text in _output_problems(cell)]
-    if code and not any(cell.get("outputs") for _, cell in code):
-        problems.append(("notebook", "no outputs at all: it was trimmed"))
-    if counts != right:
-        text = f"execution counts {counts}; accepted: {right}, as a fresh run gives"
-        problems.append(("notebook", text))
-    return [Problem(chapter.path.name, where, text) for where, text in problems]
 
 
 # ---------------------------------------------------------------- what a piece of MyST holds
@@ -285,8 +272,8 @@ class _Scan:
         if name == "glue:text" and NUMBER_ID.fullmatch(content):
             self.ids.append(content)
         elif _NUMBER_ROLE.fullmatch(name):
-            said = f"number role {{{name}}}`{content}`; accepted: {{glue:text}}`id`"
-            self.problems.append(f"{said}, nothing after it")
+            said = f"number role {{{name}}}`{content}`; accepted: {_ACCEPTED}, nothing after it"
+            self.problems.append(said)
         elif name in {"math", "eq:math"}:
             self._math(content)
         else:
@@ -300,8 +287,7 @@ class _Scan:
             return  # a code block
         name, title = match[1], match[2]
         if _NUMBER_ROLE.fullmatch(name):
-            said = f"number directive {{{name}}} {title}; accepted: {{glue:text}}`id`"
-            self.problems.append(said)
+            self.problems.append(f"number directive {{{name}}} {title}; accepted: {_ACCEPTED}")
             return
         lines = token.content.split("\n")
         options = list(takewhile(lambda line: _OPTION.match(line), lines))
@@ -323,13 +309,12 @@ class _Scan:
 
 
 def _without_tags(text: str) -> str:
-    return re.sub(r"<[^>]*>", " ", re.sub(r"<!--.*?-->", " ", text, flags=re.DOTALL))
+    return re.sub(r"<!--.*?-->|<[^>]*>", " ", text, flags=re.DOTALL)
 
 
 def _rst_words(text: str) -> str:
     text = re.sub(r"(?m)^\s*(\.\. .*|:[\w-]+:.*)$", "", text)
-    text = re.sub(r"``.*?``|:[\w:]+:`[^`]*`", "", text)
-    return re.sub(r"<[^>]*>`_", "", text)
+    return re.sub(r"``.*?``|:[\w:]+:`[^`]*`|<[^>]*>`_", "", text)
 
 
 # ---------------------------------------------------------------- what a code cell holds

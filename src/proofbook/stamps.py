@@ -95,8 +95,7 @@ def stamped_svg(svg: str, stamp: Mapping[str, str]) -> str:
     start = re.search(r"<svg\b[^>]*>", svg)
     if start is None or start.group().endswith("/>"):
         raise InputError("no svg element with content in the drawing; accepted: an SVG")
-    plain = _OURS.sub("", svg)
-    at = start.end()
+    plain, at = _OURS.sub("", svg), start.end()
     made = f'<metadata><stamp xmlns="{NAMESPACE}">{text}</stamp></metadata>'
     return f"{plain[:at]}\n{made}{plain[at:]}"
 
@@ -139,7 +138,16 @@ def read_stamp(path: Path) -> dict[str, str]:
             f"{path}: no stamp of {this_project().name} in it; {_ACCEPTED}, as it was downloaded: "
             "a picture that was copied or saved anew has lost it"
         )
-    return _parsed(text, path)
+    broken = InputError(f"{path}: its stamp is broken; {_ACCEPTED}, as it was downloaded")
+    if len(text) > MAX_STAMP_BYTES:
+        raise broken
+    try:
+        stamp = msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.MsgspecError, RecursionError):
+        raise broken from None
+    if any(key not in stamp for key in _NEEDED) or stamp["project"] != this_project().name:
+        raise broken
+    return stamp
 
 
 def _png_text(content: bytes, path: Path) -> str | None:
@@ -179,16 +187,3 @@ def _svg_text(content: bytes, path: Path) -> str | None:
     if not is_svg:
         raise InputError(f"{path}: neither PNG nor SVG; {_ACCEPTED}")
     return None
-
-
-def _parsed(text: str, path: Path) -> dict[str, str]:
-    broken = InputError(f"{path}: its stamp is broken; {_ACCEPTED}, as it was downloaded")
-    if len(text) > MAX_STAMP_BYTES:
-        raise broken
-    try:
-        stamp = msgspec.json.decode(text, type=dict[str, str])
-    except (msgspec.MsgspecError, RecursionError):
-        raise broken from None
-    if any(key not in stamp for key in _NEEDED) or stamp["project"] != this_project().name:
-        raise broken
-    return stamp

@@ -71,29 +71,20 @@ RC: Mapping[Any, Any] = MappingProxyType(
             _LIGHT.paper,
         ),
         "axes.facecolor": _LIGHT.paper,
-        **dict.fromkeys(
-            [f"{part}.labelcolor" for part in ("axes", "xtick", "ytick")],
-            _LIGHT.ink,
-        ),
+        **dict.fromkeys([f"{part}.labelcolor" for part in ("axes", "xtick", "ytick")], _LIGHT.ink),
         **dict.fromkeys(("text.color", "axes.titlecolor", "lines.color"), _LIGHT.ink),
-        **dict.fromkeys(
-            [f"{part}.color" for part in ("xtick", "ytick", "grid", "hatch")],
-            _LIGHT.faint,
-        ),
+        **dict.fromkeys(("xtick.color", "ytick.color", "grid.color", "hatch.color"), _LIGHT.faint),
         **dict.fromkeys(("axes.edgecolor", "patch.edgecolor"), _LIGHT.faint),
         "savefig.bbox": None,
         "savefig.transparent": False,
         "legend.frameon": False,
         "grid.alpha": 0.3,
-        "grid.linewidth": 0.6,
-        "hatch.linewidth": 0.6,
+        **dict.fromkeys(("grid.linewidth", "hatch.linewidth"), 0.6),
         "lines.linewidth": 1.6,
         "lines.markersize": 5.0,
         "axes.prop_cycle": cycler(color=[_LIGHT.ink, _LIGHT.faint]),
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "axes.unicode_minus": True,
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+        **dict.fromkeys(("axes.axisbelow", "axes.unicode_minus"), True),
         # Letters as paths: an <img> cannot count on the reader's fonts.
         "svg.fonttype": "path",
         "svg.hashsalt": "proofbook",
@@ -242,20 +233,19 @@ def end_labels(
         x, y, text = points[index]
         behind = right - pixels[index, 0]
         dy = float(y_pt - pixels[index, 1])
-        labels.append(
-            ax.annotate(
-                text,
-                xy=(x, y),
-                xytext=(behind + pad_pt, dy),
-                textcoords="offset points",
-                va="center",
-                ha="left",
-                fontsize=fontsize,
-                color=INK["light"].ink,
-                annotation_clip=False,
-                arrowprops=leader if abs(dy) > 1.0 or behind > 1.0 else None,
-            )
+        label = ax.annotate(
+            text,
+            xy=(x, y),
+            xytext=(behind + pad_pt, dy),
+            textcoords="offset points",
+            va="center",
+            ha="left",
+            fontsize=fontsize,
+            color=INK["light"].ink,
+            annotation_clip=False,
+            arrowprops=leader if abs(dy) > 1.0 or behind > 1.0 else None,
         )
+        labels.append(label)
     return labels
 
 

@@ -161,8 +161,7 @@ def test_a_trimmed_notebook_passes_nbval_and_fails_the_check(toy: Notebook, tmp_
     for cell in code_cells(notebook):
         cell.update(outputs=[], execution_count=None)
     expect(notebook, set(), tmp_path, "trimmed")
-    chapter = prose.read_chapter(tmp_path / "trimmed.ipynb")
-    found = [problem.text for problem in prose.check_outputs(chapter)]
+    found = [problem.text for problem in prose.check_file(tmp_path / "trimmed.ipynb")]
     assert any("no outputs at all" in text for text in found)
     assert any("execution counts" in text for text in found)
     assert sum("no output is stored" in text for text in found) == 4

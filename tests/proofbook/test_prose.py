@@ -186,7 +186,7 @@ ROLES = [
 def page(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "page.md"
     path.write_text(text + "\n", encoding="utf-8")
-    return [p.text for p in prose.check_prose(prose.read_chapter(path))]
+    return [p.text for p in prose.check_file(path)]
 
 
 @pytest.mark.parametrize("text", TYPED)

@@ -23,6 +23,9 @@ from proofbook.showing import Kind, json_bytes
 
 What = Literal["number", "figure", "table"]
 
+#: First digits of a digest, as footers and citations show them.
+SHORT_DIGEST = 8
+
 #: File beside the pages -> what it lists.
 FILES: Mapping[str, What] = MappingProxyType(
     {"numbers.json": "number", "figures.json": "figure", "tables.json": "table"}

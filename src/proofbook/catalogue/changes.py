@@ -9,17 +9,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from proofbook.catalogue import Entry, What
+from proofbook.catalogue import SHORT_DIGEST, Entry, What
 from proofbook.catalogue.editions import Edition
 from proofbook.plaintext import counted, listed, printable
 
 Way = Literal["value", "data", "kind", "source", "page"]
 
-#: First digits of a digest, as a footer shows them.
-SHORT_DIGEST = 8
 #: Units that the text of a number shows by itself, or that are none.
 _SAID_UNITS = {None, "", "%", "bytes", "text"}
 #: How each way to differ is said of what was and what is.
@@ -59,8 +57,8 @@ class Changes:
     changed: tuple[Change, ...]
     added: tuple[Entry, ...]
     removed: tuple[Entry, ...]
-    by_text: tuple[Entry, ...] = field(default=())
-    unknown: tuple[Entry, ...] = field(default=())
+    by_text: tuple[Entry, ...]
+    unknown: tuple[Entry, ...]
 
     @property
     def same(self) -> tuple[Entry, ...]:
@@ -119,9 +117,9 @@ def _without(these: Mapping[str, Entry], those: Mapping[str, Entry]) -> tuple[En
 def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple[bool | None, bool]:
     """Tell whether the content is the same (None: nobody knows), and whether all of it was seen."""
     early = one.id in old.printed.early or other.id in new.printed.early
+    if one.what == "number" and early:
+        return one.text == other.text, False
     if one.what == "number":
-        if early:
-            return one.text == other.text, False
         return (one.value, one.unit, one.text) == (other.value, other.unit, other.text), True
     if not early:
         # An early release has the first digits of a figure's digest: enough to tell data apart.
@@ -134,10 +132,11 @@ def _same_content(one: Entry, other: Entry, old: Edition, new: Edition) -> tuple
 # ---------------------------------------------------------------- in words
 
 
-def _count(entries: Sequence[Entry]) -> str:
-    """Say how many numbers, figures and tables these are."""
+def _count(entries: Sequence[Entry], one: str = "", many: str = "") -> str:
+    """Say how many numbers, figures and tables these are, and a verb."""
     counts = {what: sum(e.what == what for e in entries) for what in get_args(What)}
-    return listed([counted(n, what) for what, n in counts.items() if n])
+    said = listed([counted(n, what) for what, n in counts.items() if n])
+    return f"{said} {one if len(entries) == 1 else many}".rstrip()
 
 
 def summary(changes: Changes) -> list[str]:
@@ -154,33 +153,25 @@ def summary(changes: Changes) -> list[str]:
     elif nothing:
         said.append(f"nothing {nothing}")
     if changes.same:
-        said.append(f"{_count(changes.same)} {_verb(changes.same, 'is', 'are')} the same")
+        said.append(f"{_count(changes.same, 'is', 'are')} the same")
     sentences = [f"From {changes.old.name} to {changes.new.name}: {'; '.join(said)}."]
     if changes.by_text:
         sentences.append(
-            f"{_count(changes.by_text)} {_verb(changes.by_text, 'is', 'are')} compared by the text "
-            "shown, because one side keeps no exact values of them."
+            f"{_count(changes.by_text, 'is', 'are')} compared by the text shown, because one side "
+            "keeps no exact values of them."
         )
     if changes.unknown:
         sentences.append(
-            f"{_count(changes.unknown)} {_verb(changes.unknown, 'has', 'have')} the same name on "
-            "both sides but cannot be compared: one side keeps no digest of the data."
+            f"{_count(changes.unknown, 'has', 'have')} the same name on both sides but cannot be "
+            "compared: one side keeps no digest of the data."
         )
     return sentences
 
 
-def _verb(entries: Sequence[Entry], one: str, many: str) -> str:
-    return one if len(entries) == 1 else many
-
-
 def in_words(change: Change) -> list[str]:
     """Say each way in which one thing differs, as ``was`` and ``is``, ready for a sentence."""
-    return [
-        "other rows"
-        if way == "data" and change.by_text
-        else _SAID[way].format(*_was_is(change, way))
-        for way in change.ways
-    ]
+    pairs = [(_SAID[way], *_was_is(change, way)) for way in change.ways]
+    return [said.format(was, now) if was else now for said, was, now in pairs]
 
 
 def _was_is(change: Change, way: Way) -> tuple[str, str]:
@@ -191,8 +182,9 @@ def _was_is(change: Change, way: Way) -> tuple[str, str]:
             return was, now
         return f"{was} (exactly {old.value} {old.unit})", f"{now} (exactly {new.value} {new.unit})"
     if way == "data":
-        short = old.digest[:SHORT_DIGEST], new.digest[:SHORT_DIGEST]
-        return ("", "other rows") if change.by_text else short
+        if change.by_text:
+            return "", "other rows"
+        return old.digest[:SHORT_DIGEST], new.digest[:SHORT_DIGEST]
     if way == "page":
         return _page(old), _page(new)
     return origin(old), origin(new)
@@ -259,7 +251,7 @@ def markdown(changes: Changes) -> str:
     Texts of the editions are data: nothing in them is read as Markdown or HTML.
     """
     here, there = (
-        {_page(entry) for entry in edition.catalogue.entries.values()}
+        {_page(e) for e in edition.catalogue.entries.values()}
         for edition in (changes.new, changes.old)
     )
     out = [" ".join(_escaped(sentence) for sentence in summary(changes)), ""]

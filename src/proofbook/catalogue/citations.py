@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from proofbook.catalogue import Catalogue, Entry, entry_json, permalink, write_catalogue
+from proofbook.catalogue import (
+    SHORT_DIGEST,
+    Catalogue,
+    Entry,
+    entry_json,
+    permalink,
+    write_catalogue,
+)
 from proofbook.errors import InputError
 from proofbook.files import write_whole
 from proofbook.project import this_project
 from proofbook.showing import json_bytes
 from proofbook.stamps import stamped_png, stamped_svg
 
-DIGEST_CHARACTERS = 8
 #: Of the book's figures and tables: a drawing of somebody's own data says none.
 LICENCE = "CC BY 4.0"
 DRAWINGS = (".svg", ".dark.svg", ".png")
@@ -43,8 +48,11 @@ def escaped(text: str) -> str:
     >>> print(escaped("100% of {a_b}"))
     100\% of \textbraceleft{}a\_b\textbraceright{}
     """
-    visible = "".join(sign for sign in " ".join(text.split()) if sign.isprintable())
-    return "".join(_TEX.get(sign, sign) for sign in visible)
+    return "".join(_TEX.get(sign, sign) for sign in _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return "".join(sign for sign in " ".join(text.split()) if sign.isprintable())
 
 
 def bibtex(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
@@ -92,7 +100,7 @@ def plain(entry: Entry, catalogue: Catalogue, base_url: str = "") -> str:
 def title(entry: Entry) -> str:
     """Return what a citation calls an entry: a title, a table's caption, a number itself."""
     if entry.what != "number":
-        return " ".join(entry.text.split()).removesuffix(".")
+        return _one_line(entry.text).removesuffix(".")
     shown = entry.text.replace("\N{NO-BREAK SPACE}", " ")
     unit = entry.unit or ""
     if unit.startswith("%"):  # of what stands behind the sign, if anything
@@ -106,7 +114,7 @@ def _note(name: str, entry: Entry, catalogue: Catalogue) -> str:
     source = f" ({entry.source.rstrip('.')})" if entry.source else ""
     return (
         f"{name} {catalogue.version}, {entry.what} {entry.id}, "
-        f"data digest {entry.digest[:DIGEST_CHARACTERS]}, {entry.kind}{source}"
+        f"data digest {entry.digest[:SHORT_DIGEST]}, {entry.kind}{source}"
     )
 
 
@@ -130,7 +138,11 @@ def publish(catalogue: Catalogue, folder: Path, base_url: str = "") -> None:
         if entry.what == "number":
             continue
         place = folder / f"{entry.what}s" / entry.id
-        about = _saved(place.with_name(f"{entry.id}.json"))
+        path = place.with_name(f"{entry.id}.json")
+        try:
+            about = json.loads(_saved(path))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: {error}; {_AGAIN}") from None
         if about.get("digest") != entry.digest:
             raise InputError(
                 f"{entry.id}: its files are of data {about.get('digest')}, the page shows data "
@@ -138,13 +150,16 @@ def publish(catalogue: Catalogue, folder: Path, base_url: str = "") -> None:
             )
         about |= {"project": this_project().name, "version": catalogue.version, "licence": LICENCE}
         about |= {"source_digest": catalogue.source_digest, **entry_json(entry, base_url)}
-        write_whole(place.with_name(f"{entry.id}.json"), json_bytes(about))
-        citation = bibtex(entry, catalogue, base_url).encode()
-        write_whole(place.with_name(f"{entry.id}.bib"), citation)
-        if entry.what == "figure":
-            stamp = stamp_of(entry, catalogue)
-            for end in DRAWINGS:
-                _stamp_drawing(place.with_name(f"{entry.id}{end}"), stamp)
+        write_whole(path, json_bytes(about))
+        write_whole(path.with_suffix(".bib"), bibtex(entry, catalogue, base_url).encode())
+        stamp = stamp_of(entry, catalogue)
+        for end in DRAWINGS if entry.what == "figure" else ():
+            drawing = place.with_name(f"{entry.id}{end}")
+            content = _saved(drawing)
+            if end == ".png":
+                write_whole(drawing, stamped_png(content, stamp))
+            else:
+                write_whole(drawing, stamped_svg(content.decode(), stamp).encode())
 
 
 def stamp_of(entry: Entry, catalogue: Catalogue) -> dict[str, str]:
@@ -165,20 +180,8 @@ def stamp_of(entry: Entry, catalogue: Catalogue) -> dict[str, str]:
     return {key: value for key, value in stamp.items() if value is not None}
 
 
-def _stamp_drawing(path: Path, stamp: dict[str, str]) -> None:
+def _saved(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; {_AGAIN}") from None
-    if path.suffix == ".png":
-        write_whole(path, stamped_png(content, stamp))
-    else:
-        write_whole(path, stamped_svg(content.decode(), stamp).encode())
-
-
-def _saved(path: Path) -> dict[str, Any]:
-    try:
-        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}; {_AGAIN}") from None
-    return about

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from proofbook import project
 from proofbook.errors import InputError
+from proofbook.files import replace_whole
 
 Kind = Literal["computed", "cited", "measured"]
 
@@ -75,8 +76,7 @@ def figures_folder() -> Path:
     That is ``PROOFBOOK_FIGURES_DIR`` if it is set, else ``_build/figures`` of the repository, else
     ``figures`` in the current folder.
     """
-    chosen = os.environ.get(FIGURES_VARIABLE)
-    if chosen:
+    if chosen := os.environ.get(FIGURES_VARIABLE):
         return Path(chosen)
     root = project.repository_root()
     return root / "_build" / "figures" if root is not None else Path("figures")
@@ -85,6 +85,13 @@ def figures_folder() -> Path:
 def tables_folder() -> Path:
     """Return where tables are saved: ``tables``, beside :func:`figures_folder`."""
     return figures_folder().parent / "tables"
+
+
+def save(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder, which is made if need be, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        replace_whole(folder / name, content)
 
 
 def json_bytes(content: Mapping[str, Any]) -> bytes:

@@ -16,7 +16,6 @@ from matplotlib.text import Text
 
 from proofbook import project, showing, style
 from proofbook.errors import InputError
-from proofbook.files import replace_whole
 from proofbook.showing import Kind
 from proofbook.showing.tables import csv_bytes, named_columns
 from proofbook.stamps import stamped_png, stamped_svg
@@ -133,9 +132,8 @@ def _check_inks(id: str, fig: Figure) -> None:
 
 def _check_svg(id: str, svg: str) -> None:
     """Black is what Matplotlib draws when nobody chose a colour; it has no dark twin."""
-    if re.search(r"(fill|stroke):\s*#000000", svg) or re.search(
-        r'<path d="[^"]*"(?: clip-path="[^"]*")?/>', svg.split("</defs>", 1)[-1]
-    ):
+    bare = r'<path d="[^"]*"(?: clip-path="[^"]*")?/>'
+    if re.search(r"(fill|stroke):\s*#000000", svg) or re.search(bare, svg.split("</defs>", 1)[-1]):
         raise InputError(
             f"{id}: something is drawn in black; accepted: style.INK['light'], style.ON_COLOUR or "
             "a colour of the book's own (call style.apply() or style.canvas() before drawing)"
@@ -144,8 +142,7 @@ def _check_svg(id: str, svg: str) -> None:
 
 def _check_inside(id: str, fig: Figure, footer: Text) -> None:
     """Nothing is cut off at the edge, and nothing lies on the footer."""
-    width, height = fig.get_size_inches()
-    box = fig.get_tightbbox()
+    (width, height), box = fig.get_size_inches(), fig.get_tightbbox()
     over = {"left": -box.x0, "right": box.x1 - width, "bottom": -box.y0, "top": box.y1 - height}
     side, most = max(over.items(), key=lambda item: item[1])
     if most > OVERHANG_IN:
@@ -218,10 +215,8 @@ def _settle(fig: Figure) -> None:
     fig.set_layout_engine("none")
     for axes in fig.axes:
         in_layout = axes.get_in_layout()
-        x, y, width, height = (
-            round(side, POSITION_DIGITS) for side in axes.get_position(True).bounds
-        )
-        axes.set_position((x, y, width, height))
+        x, y, w, h = (round(side, POSITION_DIGITS) for side in axes.get_position(True).bounds)
+        axes.set_position((x, y, w, h))
         axes.set_in_layout(in_layout)
 
 
@@ -244,11 +239,12 @@ def _save(
     stamp["source_digest"] = project.source_digest()
     whole = {**stamp, "what": "figure", **about, **size}
     whole |= {"data_digest": digest[:8], "data_sha256": digest}
-    folder = showing.figures_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    for end, svg in (("", drawing.svg), (".dark", style.to_dark(drawing.svg))):
-        replace_whole(folder / f"{id}{end}.svg", stamped_svg(svg, stamp).encode())
-    replace_whole(folder / f"{id}.png", stamped_png(drawing.large, stamp))
-    replace_whole(folder / f"{id}.csv", content)
-    replace_whole(folder / f"{id}.json", showing.json_bytes(whole))
+    files = {
+        f"{id}.svg": stamped_svg(drawing.svg, stamp).encode(),
+        f"{id}.dark.svg": stamped_svg(style.to_dark(drawing.svg), stamp).encode(),
+        f"{id}.png": stamped_png(drawing.large, stamp),
+        f"{id}.csv": content,
+        f"{id}.json": showing.json_bytes(whole),
+    }
+    showing.save(showing.figures_folder(), files)
     return shown

@@ -6,12 +6,13 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from proofbook import project, showing
 from proofbook.errors import InputError
-from proofbook.formats import exact_text, exact_value, format_value
+from proofbook.formats import exact_value, float_text, format_value
 from proofbook.showing import NUMBER_ID, RECORD, Kind
 
 if TYPE_CHECKING:
@@ -155,13 +156,9 @@ def quantity(
     if unit is not None and (not isinstance(unit, str) or unit != " ".join(unit.split())):
         raise InputError(f"{id}: unit {unit!r}; accepted: one line of text, '' for a pure number")
     in_percent = isinstance(fmt, str) and fmt.endswith(PERCENT)
-    known: str | None
-    if claim is not None:
-        known = claim.unit
-    elif isinstance(value, str):
-        known = TEXT
-    else:
-        known = PERCENT if in_percent else "bytes" if fmt == "bytes" else None
+    known = PERCENT if in_percent else "bytes" if fmt == "bytes" else None
+    if claim is not None or isinstance(value, str):
+        known = claim.unit if claim is not None else TEXT
     if known is not None and unit not in (None, known):
         raise InputError(f"{id}: unit {unit!r}, but it is known to be {known!r}; leave it out")
     units = project.this_project().units
@@ -172,7 +169,10 @@ def quantity(
         raise InputError(f"{id}: no unit; accepted: unit='...' ('' for a pure number){ends}")
     if isinstance(value, str):
         return Quantity(value, found)
-    return Quantity(exact_text(value, id, times=100 if in_percent else 1), found)
+    times = 100 if in_percent else 1
+    if isinstance(value, float | np.floating):
+        return Quantity(float_text(float(value) * times), found)
+    return Quantity(str(exact_value(value, id) * times), found)
 
 
 # ---------------------------------------------------------------- published
@@ -194,13 +194,10 @@ def read_claims(name: str = "claims.csv") -> dict[str, Claim]:
     tables = project.this_project().published
     if name not in tables:
         raise InputError(f"table: {name!r}; accepted: {', '.join(tables)}")
-    return _read(name, project.data_file(name), tables[name])
-
-
-def _read(name: str, path: Path, source: str) -> dict[str, Claim]:
+    source = tables[name]
     columns = ("id", "value", "unit", *(("where", "note") if source else ("given", "source")))
     claims: dict[str, Claim] = {}
-    with path.open(encoding="utf-8", newline="") as stream:
+    with project.data_file(name).open(encoding="utf-8", newline="") as stream:
         rows = csv.reader(stream)
         header = next(rows, [])
         if tuple(header) != columns:
@@ -231,11 +228,11 @@ def published(id: str) -> Claim | None:
 
 
 def _same(value: object, claim: Claim) -> bool:
-    if not isinstance(value, str):
-        return exact_value(value, claim.id) == claim.value
     try:
-        return Fraction(value) == claim.value
-    except ValueError:
+        return claim.value == (
+            Fraction(value) if isinstance(value, str) else exact_value(value, claim.id)
+        )
+    except ValueError:  # words, or no number at all
         return False
 
 
@@ -285,11 +282,9 @@ def claims_table(
     reasons = dict(cited) if isinstance(cited, Mapping) else dict.fromkeys(cited, "")
     why = dict(why or {})
     for name, ids in (("recomputed", recomputed), ("cited", reasons), ("why", why)):
-        unknown = sorted(set(ids) - set(claims))
-        if unknown:
+        if unknown := sorted(set(ids) - set(claims)):
             raise InputError(f"{name}: {unknown} not in claims.csv")
-    both = sorted(set(recomputed) & set(reasons))
-    if both:
+    if both := sorted(set(recomputed) & set(reasons)):
         raise InputError(f"{both}: recomputed and cited; accepted: one of the two")
     rows = []
     for id, claim in claims.items():

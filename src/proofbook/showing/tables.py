@@ -15,7 +15,6 @@ import pandas as pd
 
 from proofbook import project, showing
 from proofbook.errors import InputError
-from proofbook.files import replace_whole
 from proofbook.formats import DASH, exact_value, float_text, format_value, is_missing
 from proofbook.showing import Kind
 
@@ -68,63 +67,56 @@ def table(
     showing.check_kind(id, kind, source)
     plain_caption, html_caption = _caption(caption, id)
     frame = named_columns(frame, id)
-    formats = dict(formats or {})
+    formats = formats or {}
     names = [str(name) for name in frame.columns]
     unknown = sorted(set(formats) - set(names))
     if unknown:
         raise InputError(f"{id}: formats for {unknown}; accepted: {names}")
     columns = [
-        _column_text(
-            frame[name].astype(object).tolist(), formats.get(name), f"{id}, column {name!r}"
-        )
+        _column_text(list(frame[name].astype(object)), formats.get(name), f"{id}, column {name!r}")
         for name in names
     ]
     if None in columns[0][0]:
         raise InputError(f"{id}, column {names[0]!r}: the first column names the rows; no gaps")
     numeric = [is_numeric for _, is_numeric in columns]
     rows = list(zip(*(texts for texts, _ in columns), strict=True))
-    kind_line = (
-        "Computed here."
-        if kind == "computed"
-        else f"{kind.capitalize()}: {str(source).rstrip('.')}."
-    )
+    where = " here" if source is None else f": {source.rstrip('.')}"
+    kind_line = f"{kind.capitalize()}{where}."
     plain = _plain_table(names, rows, numeric, f"{plain_caption} {kind_line}")
     showing.once(id, plain)
-    body = showing.html_table(
-        id,
-        plain_caption,
-        f'{html_caption} <span class="kv-kind">{html.escape(kind_line)}</span>',
-        {
-            name: "kv-num"
-            if right
-            else "kv-long"
-            if max(len(text or "") for text in texts) > LONG_TEXT
-            else ""
-            for name, (texts, right) in zip(names, columns, strict=True)
-        },
-        [[GAP if text is None else html.escape(text) for text in row] for row in rows],
-        kind,
-    )
+    classes = {}
+    for name, (texts, right) in zip(names, columns, strict=True):
+        long = max(len(text or "") for text in texts) > LONG_TEXT
+        classes[name] = "kv-num" if right else "kv-long" if long else ""
+    whole_caption = f'{html_caption} <span class="kv-kind">{html.escape(kind_line)}</span>'
+    cells = [[GAP if text is None else html.escape(text) for text in row] for row in rows]
+    body = showing.html_table(id, plain_caption, whole_caption, classes, cells, kind)
+    content = csv_bytes(frame, id)
     about = {"id": id, "kind": kind, "source": source, "caption": plain_caption}
-    about["digest"] = _save(id, frame, about)
+    about["digest"] = hashlib.sha256(content).hexdigest()
+    here = project.this_project()
+    saved = {"project": here.name, "version": here.version, "what": "table", **about}
+    saved["source_digest"] = project.source_digest()
+    files = {f"{id}.csv": content, f"{id}.json": showing.json_bytes(saved)}
+    showing.save(showing.tables_folder(), files)
     showing.emit({"text/html": body, "text/plain": plain}, {showing.MARK: about})
 
 
 def _column_text(values: list[object], fmt: str | None, name: str) -> tuple[list[str | None], bool]:
     """Texts of one column (None where a value is missing), and whether it is numeric."""
-    present = [v for v in values if not is_missing(v)]
-    numeric = bool(present) and not any(isinstance(v, (str, bool, np.bool_)) for v in present)
+    present = {f"{name}, row {i}": v for i, v in enumerate(values, start=1) if not is_missing(v)}
+    is_text = [isinstance(v, (str, bool, np.bool_)) for v in present.values()]
+    numeric = bool(present) and not any(is_text)
     if numeric and fmt is None:
-        exact = [exact_value(v, name) for v in present]
-        if all(e is not None and e.denominator == 1 for e in exact) and not any(
-            isinstance(v, (float, np.floating)) for v in present
-        ):
+        exact = [exact_value(v, at) for at, v in present.items()]
+        is_float = [isinstance(v, (float, np.floating)) for v in present.values()]
+        if all(e.denominator == 1 for e in exact) and not any(is_float):
             # One grouping for a whole column, or the digits would not line up.
-            fmt = ",d" if any(abs(e) >= 10_000 for e in exact if e is not None) else "d"
+            fmt = ",d" if any(abs(e) >= 10_000 for e in exact) else "d"
     texts: list[str | None] = []
     for row, value in enumerate(values, start=1):
         at = f"{name}, row {row}"
-        if is_missing(value):
+        if at not in present:
             texts.append(None)
         elif isinstance(value, (bool, np.bool_)):
             texts.append("yes" if value else "no")
@@ -158,28 +150,8 @@ def _plain_table(
         ).rstrip()
         for row in cells
     ]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([caption, "", lines[0], rule, *lines[1:]])
-
-
-def _save(id: str, frame: pd.DataFrame, about: Mapping[str, object]) -> str:
-    """Save the exact values and what they are; return the digest of the CSV."""
-    here = project.this_project()
-    content = csv_bytes(frame, id)
-    digest = hashlib.sha256(content).hexdigest()
-    saved = {
-        "project": here.name,
-        "version": here.version,
-        "what": "table",
-        **about,
-        "digest": digest,
-        "source_digest": project.source_digest(),
-    }
-    folder = showing.tables_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_whole(folder / f"{id}.csv", content)
-    replace_whole(folder / f"{id}.json", showing.json_bytes(saved))
-    return digest
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([caption, "", *lines])
 
 
 # ---------------------------------------------------------------- frames as CSV
