@@ -145,7 +145,8 @@ def speeds(python: Path, *, quick: bool, repetitions: int) -> list[Any]:
     from records import record
 
     import kvledger as kv
-    from kvledger.replays.replay import Paged, replay
+    from kvledger.replays.policies import Paged
+    from kvledger.replays.replay import replay
 
     number = QUICK_REQUESTS if quick else REQUESTS
     prompts, outputs = requests(number)

@@ -25,7 +25,9 @@ from peers_vllm import MAX_RUNNING, PAGE_SIZE, PAGES, requests
 from records import Record, record
 
 import kvledger as kv
-from kvledger.replays.replay import Paged, Replay, replay
+from kvledger.replays.policies import Paged
+from kvledger.replays.replay import replay
+from kvledger.replays.result import Replay
 
 ROOT = Path(__file__).resolve().parent.parent
 CAPACITY = PAGES * PAGE_SIZE
@@ -194,7 +196,8 @@ _FIRST_CALL = """
 import json, time
 start = time.process_time()
 import kvledger as kv
-from kvledger.replays.replay import Paged, replay
+from kvledger.replays.policies import Paged
+from kvledger.replays.replay import replay
 imported = time.process_time()
 replay(kv.Trace([5, 9, 17], [4, 4, 4]), Paged(page_size=4), capacity_slots=64)
 print(json.dumps([imported - start, time.process_time() - imported]))

@@ -18,7 +18,9 @@ import reference_replay as reference
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, replay
+from kvledger.replays.policies import Arrivals, Contiguous, Paged
+from kvledger.replays.replay import replay
+from kvledger.replays.result import Replay
 
 FLOWS = (
     "admitted",

@@ -38,12 +38,12 @@ from kvledger.models.known import load_models as load_models
 from kvledger.models.known import read_config as read_config
 from kvledger.models.layers import LayerGroup as LayerGroup
 from kvledger.models.shapes import Model as Model
-from kvledger.replays.replay import Arrivals as Arrivals
-from kvledger.replays.replay import Contiguous as Contiguous
-from kvledger.replays.replay import Paged as Paged
-from kvledger.replays.replay import Replay as Replay
-from kvledger.replays.replay import Saturated as Saturated
+from kvledger.replays.policies import Arrivals as Arrivals
+from kvledger.replays.policies import Contiguous as Contiguous
+from kvledger.replays.policies import Paged as Paged
+from kvledger.replays.policies import Saturated as Saturated
 from kvledger.replays.replay import replay as replay
+from kvledger.replays.result import Replay as Replay
 from kvledger.replays.sweep import sweep as sweep
 from kvledger.traces.derivation import NeighbourSharing as NeighbourSharing
 from kvledger.traces.derivation import load_blocks as load_blocks

@@ -14,8 +14,9 @@ import pytest
 from kvledger.core.errors import LedgerError
 from kvledger.replays import figure2
 from kvledger.replays.length_densities import Family, Lengths, fit_lengths
-from kvledger.replays.policies import Contiguous, Policy
-from kvledger.replays.replay import Paged, Replay, replay
+from kvledger.replays.policies import Contiguous, Paged, Policy
+from kvledger.replays.replay import replay
+from kvledger.replays.result import Replay
 from kvledger.traces.trace import Trace
 
 POINTS = 2.0  # the bar on each share

@@ -20,7 +20,9 @@ import kvledger as kv
 from kvledger.chapters import drawing
 from kvledger.chapters import growth_figures as drawings
 from kvledger.replays import growth
-from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, replay
+from kvledger.replays.policies import Arrivals, Contiguous, Paged
+from kvledger.replays.replay import replay
+from kvledger.replays.result import Replay
 from proofbook import style
 
 pytestmark = pytest.mark.usefixtures("no_warnings")

@@ -12,8 +12,9 @@ from peerrecords import FOLDER, Recorded, heads, recorded
 from reference_replay import Columns, Policy, replay, watermark_pages
 
 import kvledger as kv
-from kvledger.replays.replay import Paged, Replay
+from kvledger.replays.policies import Paged
 from kvledger.replays.replay import replay as compiled_replay
+from kvledger.replays.result import Replay
 
 CASES = pytest.mark.parametrize("case", recorded(), ids=repr)
 

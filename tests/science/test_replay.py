@@ -25,7 +25,9 @@ from replay_models import (
 
 import kvledger as kv
 from kvledger.replays import engine
-from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
+from kvledger.replays.policies import Arrivals, Contiguous, Paged, Saturated
+from kvledger.replays.replay import replay
+from kvledger.replays.result import Replay
 
 LEVELS = engine.COLUMNS[: engine.COLUMNS.index("admitted")]
 

@@ -27,7 +27,8 @@ from joblib.externals.loky import get_reusable_executor
 from kvledger import LedgerError, Trace
 from kvledger.cli import main
 from kvledger.replays import engine
-from kvledger.replays.replay import Arrivals, Contiguous, Paged, Saturated, replay
+from kvledger.replays.policies import Arrivals, Contiguous, Paged, Saturated
+from kvledger.replays.replay import replay
 from kvledger.replays.sweep import sweep
 from proofbook.errors import InputError
 
@@ -653,7 +654,8 @@ def test_compiled_code_is_kept_where_the_environment_says(tmp_path: Path) -> Non
 def test_compiled_code_is_found_by_the_next_process() -> None:
     code = (
         "from kvledger import Trace\n"
-        "from kvledger.replays.replay import Paged, engine, replay\n"
+        "from kvledger.replays.policies import Paged\n"
+        "from kvledger.replays.replay import engine, replay\n"
         "replay(Trace([5], [4]), Paged(4), capacity_slots=64)\n"
         "print(sum(engine.run.stats.cache_hits.values()), len(engine.run.stats.cache_misses))\n"
     )

@@ -18,8 +18,8 @@ from kvledger.models.known import load_model
 from proofbook.files import check_file, write_whole
 
 if TYPE_CHECKING:
-    from kvledger.replays.policies import Clock
-    from kvledger.replays.replay import Contiguous, Paged, Replay
+    from kvledger.replays.policies import Clock, Contiguous, Paged
+    from kvledger.replays.result import Replay
 
 _WORDS = {
     "used": "tokens",
@@ -76,7 +76,7 @@ def replay(
         raise LedgerError(
             f"--reserve is {shown(reserve)}; accepted: one policy (sweep takes several)"
         )
-    from kvledger.replays.replay import Arrivals, Contiguous, Paged, Saturated
+    from kvledger.replays.policies import Arrivals, Contiguous, Paged, Saturated
     from kvledger.replays.replay import replay as run
     from kvledger.report.deployment import first_arrivals
 
@@ -214,7 +214,7 @@ def sweep(
         check_file(Path(out))
     import pandas as pd
 
-    from kvledger.replays.replay import Contiguous, Paged
+    from kvledger.replays.policies import Contiguous, Paged
     from kvledger.replays.sweep import sweep as run
 
     policies: list[Paged | Contiguous] = [Paged(size, prefix_cache=prefix_cache) for size in sizes]

@@ -13,8 +13,9 @@ import pandas as pd
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole
-from kvledger.replays.policies import Clock, Policy
-from kvledger.replays.replay import Paged, Replay, replay
+from kvledger.replays.policies import Clock, Paged, Policy
+from kvledger.replays.replay import replay
+from kvledger.replays.result import Replay
 from kvledger.traces.trace import Trace
 
 PARTS: Mapping[str, str] = {
@@ -33,7 +34,7 @@ def part(result: Replay, name: str) -> np.ndarray:
 
     Examples
     --------
-    >>> from kvledger.replays.replay import Contiguous
+    >>> from kvledger.replays.policies import Contiguous
     >>> trace = Trace([5, 9, 17], [4, 4, 4])
     >>> part(replay(trace, Contiguous(32), capacity_slots=64), "reserved_never")[:2].tolist()
     [44, 44]
@@ -176,7 +177,7 @@ def quiet_moment(result: Replay) -> pd.Series:
     Examples
     --------
     >>> trace = Trace([5] * 8, [4] * 8, arrival_s=range(0, 80, 10))
-    >>> from kvledger.replays.replay import Arrivals
+    >>> from kvledger.replays.policies import Arrivals
     >>> result = replay(trace, Paged(4), capacity_slots=16, clock=Arrivals(base_s=1.0))
     >>> int(quiet_moment(result)["preempted_before"])
     0

@@ -22,8 +22,6 @@ from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy
 from kvledger.replays.result import Replay
 from kvledger.traces.trace import Trace
 
-__all__ = ["Arrivals", "Contiguous", "Paged", "Replay", "Saturated", "replay"]
-
 _KINDS = {"first": engine.FIRST_FIT, "best": engine.BEST_FIT, "buddy": engine.BUDDY}
 _DETAILS = ["record", "request", "held_slots", "used_slots"]
 _MOST_TABLE_ENTRIES = 1 << 30

@@ -17,7 +17,7 @@ import proofbook
 from kvledger.accounting.metadata import c_for_page_size
 from kvledger.core.errors import LedgerError
 from kvledger.replays.growth import PARTS, mean_shares
-from kvledger.replays.replay import Saturated
+from kvledger.replays.policies import Saturated
 from kvledger.report.deployment import FOLDER_VARIABLE, Deployment
 from kvledger.report.report_tables import Growth, sharing
 from proofbook.files import write_whole

@@ -17,8 +17,9 @@ from kvledger.accounting.allocations import contiguous, next_power_of_two, paged
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
 from kvledger.core.errors import LedgerError
-from kvledger.replays.policies import Clock, Policy
-from kvledger.replays.replay import Arrivals, Contiguous, Paged, Replay, Saturated, replay
+from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
+from kvledger.replays.replay import replay
+from kvledger.replays.result import Replay
 from kvledger.report.deployment import Deployment
 from kvledger.traces.derivation import sharing_by_window
 from proofbook.plaintext import shown_name
