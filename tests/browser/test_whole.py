@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from browser.axe import axe_finds_nothing
-from browser.driver import MODES, WIDTHS, Visit, pages_of_the_book
+from browser.driver import MODES, ROOT, WIDTHS, Visit, pages_of_the_book
 from browser.made_wrong import ALT, GOOD_FIGURE, Wrong, address, visiting_wrong
 from browser.whole import (
     CHECKS,
@@ -34,15 +34,32 @@ from browser.whole import (
     reflows,
 )
 
+#: A picture of every page as it was seen, and a page that shows them.
+PICTURES = ROOT / "_build" / "screenshots"
+INDEX = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Screenshots</title><style>
+img { height: 60rem; object-fit: cover; object-position: top; width: 24vw }</style>"""
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Iterator[Path]:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    yield PICTURES
+    names = sorted(path.name for path in PICTURES.glob("*.jpg"))
+    shown = [f'<a href="{n}"><img src="{n}" alt="{n}" loading="lazy"></a>' for n in names]
+    (PICTURES / "index.html").write_text("\n".join([INDEX, *shown]), encoding="utf-8")
+
 
 @pytest.mark.parametrize("path", pages_of_the_book())
-def test_page(visits: dict[tuple[int, str], Visit], path: str) -> None:
+def test_page(visits: dict[tuple[int, str], Visit], pictures: Path, path: str) -> None:
     wrong = []
+    name = path.removesuffix(".html").replace("/", "-")
     for (width, mode), visit in visits.items():
         first = (width, mode) == (WIDTHS[0], MODES[0])
         visit.open(path, settle=first)  # what is fetched late does not depend on the mode
         for check in CHECKS + (ONCE if first else ()):
             wrong += [f"{width} px, {mode}, {check.__name__}: {what}" for what in check(visit)]
+        picture = pictures / f"{name}-{width}-{mode}.jpg"
+        visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=70)
     assert not wrong, "\n".join(wrong)
 
 

@@ -11,9 +11,9 @@ import pytest
 from conftest import Book, make_fixture_book
 
 from proofbook.build.kept_runs import prune
-from proofbook.build.rendering import restore, swap_in
 from proofbook.contents import find_root
 from proofbook.errors import InputError
+from proofbook.files import whole_folder
 from proofbook.pages.exhibits import FETCHED, FIGURE_FILES, read_drawing
 from proofbook.pages.number_roles import KINDS
 
@@ -49,7 +49,7 @@ def fails_and_keeps_pages(book: Book) -> str:
     result = book.build()
     assert result.returncode != 0, result.stdout
     assert book.tree() == before
-    assert not (book.root / "_build" / "html.new").exists()
+    assert not list((book.root / "_build").glob(".html.*"))
     return result.stdout + result.stderr
 
 
@@ -278,32 +278,31 @@ def test_missing_figure_file_is_named(made: Book, tmp_path: Path, end: str) -> N
         read_drawing(tmp_path, "fig-fixture", digest[:8])
 
 
-def test_swap_that_breaks_off_keeps_the_old_pages(
+def test_pages_that_cannot_take_their_place_leave_the_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, shown = tmp_path / "made", tmp_path / "html"
-    for folder, text in ((made, "new"), (shown, "old")):
-        folder.mkdir()
-        (folder / "page.html").write_text(text, encoding="utf-8")
+    shown = tmp_path / "html"
+    shown.mkdir()
+    (shown / "page.html").write_text("old", encoding="utf-8")
     rename = Path.rename
 
     def breaks_off(self: Path, target: Path) -> Path:
-        if self.name == "html.new":
+        if self.suffix == ".part":
             raise OSError("no space left")
         return rename(self, target)
 
+    def swap() -> None:
+        with whole_folder(shown, check=lambda _: None) as made:
+            (made / "page.html").write_text("new", encoding="utf-8")
+
     monkeypatch.setattr(Path, "rename", breaks_off)
     with pytest.raises(OSError, match="no space"):
-        swap_in(made, shown)
+        swap()
     assert (shown / "page.html").read_text(encoding="utf-8") == "old"
-    # The same if the process died between the renames: the next build puts it right.
-    rename(shown, tmp_path / "html.old")
     monkeypatch.undo()
-    restore(shown)
-    assert (shown / "page.html").read_text(encoding="utf-8") == "old"
-    swap_in(made, shown)
+    swap()
     assert (shown / "page.html").read_text(encoding="utf-8") == "new"
-    assert not (tmp_path / "html.old").exists()
+    assert list(tmp_path.iterdir()) == [shown]
 
 
 def test_results_of_the_latest_states_are_kept(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ brings. The dates in it are those of the sources: ``SOURCE_DATE_EPOCH``, or the 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import io
 import json
 import mimetypes
@@ -54,15 +53,7 @@ FLAGS = (
     "--no-first-run",
     "--font-render-hinting=none",
 )
-
-
 STYLES = ("_static/pygments.css", "_static/print-book.css")
-#: What a print depends on beside the document and the files that it names.
-MADE_BY = (
-    "build/printing.py",
-    "pages/assets/print-book.js",
-    "pages/assets/print-book.css",
-)
 
 
 def pdf_name() -> str:
@@ -278,7 +269,7 @@ def elements(tree: Any) -> Iterator[Any]:
 # ---------------------------------------------------------------- of this book
 
 
-def make_pdf(root: Path, site: Path, kept: Path) -> str:
+def make_pdf(root: Path, site: Path, shown: Path) -> str:
     """Print the finished pages into the PDF of the site, and offer it on the first page.
 
     Returns one line for the person who builds: what was made, or why nothing was.
@@ -289,8 +280,8 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
         The folder that holds ``_toc.yml``.
     site : Path
         The finished pages; the PDF is added to them.
-    kept : Path
-        A folder for the last PDF, which is used again while nothing that it shows has changed.
+    shown : Path
+        The finished pages before these, if any: page numbers of their PDF that hold spare a print.
 
     Raises
     ------
@@ -323,36 +314,17 @@ def make_pdf(root: Path, site: Path, kept: Path) -> str:
         titles={figure["id"]: figure["text"] for figure in listing["figures"]},
         base_url=base_url(root),
     )
-    state = _state(document({}), site, browser, moment)
-    pdf, note = kept / name, kept / "state"
-    if not (pdf.is_file() and note.is_file() and note.read_text(encoding="utf-8") == state):
-        numbers = page_numbers(pdf.read_bytes()) if note.is_file() else {}
-        printed = print_settled(document, site, browser, numbers)
-        kept.mkdir(parents=True, exist_ok=True)
-        note.unlink(missing_ok=True)
-        write_whole(pdf, finish(printed, cover, moment))
-        write_whole(note, state.encode())
-    shutil.copyfile(pdf, site / name)
-    with pikepdf.open(pdf) as printed_book:
+    last = shown / name
+    numbers = page_numbers(last.read_bytes()) if last.is_file() else {}
+    pdf = finish(print_settled(document, site, browser, numbers), cover, moment)
+    write_whole(site / name, pdf)
+    with pikepdf.open(io.BytesIO(pdf)) as printed_book:
         leaves = len(printed_book.pages)
-    size = f"{leaves} pages, {pdf.stat().st_size / 2**20:.1f} MiB"
+    size = f"{leaves} pages, {len(pdf) / 2**20:.1f} MiB"
     href = Path(os.path.relpath(site / name, first.parent)).as_posix()
     link = f'<a href="{href}">This book as a PDF</a>'
     _write_offer(first, f'<p class="kv-pdf">{link} ({size})</p>')
     return f"{name}: {size}"
-
-
-def _state(html: str, site: Path, browser: str, moment: dt.datetime) -> str:
-    """Return a digest of all that the PDF shows and of what prints it."""
-    program = Path(browser).stat()
-    digest = hashlib.sha256(f"{html}\0{moment}\0{program.st_size} {program.st_mtime_ns}".encode())
-    for name in MADE_BY:
-        digest.update((Path(__file__).parent.parent / name).read_bytes())
-    for source in sorted({*re.findall(r'(?:src|href)="([^"#]+)"', html)}):
-        path = site / source.removeprefix(f"{ORIGIN}/").removeprefix("../")
-        if path.is_file():
-            digest.update(source.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def _cover_of(root: Path) -> Cover:
