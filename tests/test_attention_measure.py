@@ -614,7 +614,7 @@ def test_a_small_run_is_a_whole_record(tmp_path: Path) -> None:
     assert record.device.kind == "cpu"
     assert record.software["torch"] == torch.__version__
     lines = list(command.summary(record))
-    assert len(lines) == 3 + 1 + 2 * 2
+    assert len(lines) == 2 + 2 + 1 + 2 * 2
     assert "small-1.b2.c256" in lines[1]
 
 

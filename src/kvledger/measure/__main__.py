@@ -42,34 +42,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", metavar="cpu|cuda", help="default: the GPU if there is one")
     add("--out", metavar="FILE.json", help="default: data/measurements/DATE-DEVICE.json")
     add("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
-    add(
-        "--page-sizes",
-        default=_ALL_PAGE_SIZES,
-        metavar="P,P,…",
-        help="page sizes in slots, powers of 2 up to 256 (default: %(default)s)",
-    )
+    slots = "page sizes in slots, powers of 2 up to 256 (default: %(default)s)"
+    add("--page-sizes", default=_ALL_PAGE_SIZES, metavar="P,P,…", help=slots)
     add("--peers", metavar="NAME,NAME,…", help="only these (default: all that can be used)")
-    add(
-        "--time-limit",
-        type=float,
-        metavar="S",
-        help="seconds for all of it (default: by device; what does not fit is left out)",
-    )
+    seconds = "seconds for all of it (default: by device; what does not fit is left out)"
+    add("--time-limit", type=float, metavar="S", help=seconds)
     add("--json", action="store_true", help="print the record itself instead of a table")
 
 
 def run_command(arguments: argparse.Namespace) -> list[str]:
     """Measure, write the record, and return lines that say what was found.
 
-    Bad arguments, what cannot be measured or written, and an interruption are an InputError: there
-    is no record then.
+    Where there is no record, for bad arguments or an interruption too, that is an InputError.
     """
     started = time.monotonic()
-    page_sizes, seed, limit_s = (
-        _page_sizes(arguments.page_sizes),
-        arguments.seed,
-        arguments.time_limit,
-    )
+    seed, limit_s, sizes = arguments.seed, arguments.time_limit, arguments.page_sizes
+    if not re.fullmatch(r"-?\d+(,-?\d+)*", sizes):
+        raise LedgerError(f"page sizes are {sizes!r}; accepted: whole numbers, as in 1,16")
+    page_sizes = check_page_sizes(list(map(int, sizes.split(","))))
     if seed < 0:
         raise LedgerError(f"a seed is {seed}; accepted: a whole number from 0")
     if limit_s is not None and not 0 < limit_s < float("inf"):
@@ -81,16 +71,11 @@ def run_command(arguments: argparse.Namespace) -> list[str]:
     pick_device(arguments.device)  # says that there is no torch, where there is none
     from kvledger.measure.measurement import RunSettings, take_record
 
-    settings = RunSettings(
-        device=arguments.device,
-        quick=arguments.quick,
-        seed=seed,
-        page_sizes=page_sizes,
-        time_limit_s=limit_s,
-        peers=None if arguments.peers is None else tuple(arguments.peers.split(",")),
-    )
+    peers = None if arguments.peers is None else tuple(arguments.peers.split(","))
+    device, quick = arguments.device, arguments.quick
+    settings = RunSettings(device, quick, seed, page_sizes, limit_s, peers)
     # As it would be typed again, without where its record went.
-    words = ["python", "-m", "kvledger.measure", *(["--quick"] if arguments.quick else [])]
+    words = ["python", "-m", "kvledger.measure", *(["--quick"] if quick else [])]
     for name in ("device", "seed", "page_sizes", "peers", "time_limit"):
         value = getattr(arguments, name)
         if value not in (None, 0, _ALL_PAGE_SIZES):
@@ -125,21 +110,15 @@ def summary(record: Record) -> Iterable[str]:
         f"{case.kv_bytes / 2**30:.2f} GiB; microseconds (share of the copy's bandwidth):"
     )
     rows = frame[frame.case == case.id]
-    text = [
-        f"{s * 1e6:,.0f} ({part:.2f})" for s, part in zip(rows.seconds, rows.share, strict=True)
-    ]
-    table = rows.assign(text=text).pivot(
-        index=["layout", "page_size"], columns="peer", values="text"
-    )
-    table = table[rows.peer.unique()].fillna("-").rename_axis(columns=None).reset_index()
-    yield from table.to_string(index=False).splitlines()
+    text = (rows.seconds * 1e6).map("{:,.0f}".format) + rows.share.map(" ({:.2f})".format)
+    table = rows.assign(text=text).pivot(index=["layout", "page_size"], columns="peer")["text"]
+    yield from table[rows.peer.unique()].fillna("-").to_string().splitlines()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0, or 2 where there is no record."""
-    parser = argparse.ArgumentParser(
-        prog="python -m kvledger.measure", description=__doc__.split("\n")[0]
-    )
+    about = __doc__.split("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m kvledger.measure", description=about)
     add_arguments(parser)
     try:
         lines = run_command(parser.parse_args(argv))
@@ -148,14 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print("\n".join(lines))
     return 0
-
-
-def _page_sizes(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(item) for item in text.split(","))
-    except ValueError:
-        raise LedgerError(f"page sizes are {text!r}; accepted: whole numbers, as in 1,16") from None
-    return check_page_sizes(sizes)
 
 
 def _default_path(arguments: argparse.Namespace) -> Path:

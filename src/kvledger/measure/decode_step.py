@@ -68,62 +68,43 @@ def check_decode(inputs: DecodeInputs) -> DecodeShape:
     Reading the values waits for the device, so a step that is timed is checked before it. An error
     names the tensor and the entry, its value, and what is accepted.
     """
-    q, k_pages, v_pages, page_table, lengths, scale = inputs
-    _check_tensors(inputs)
-    (batch, q_heads, head_dim), (pages, page_size, kv_heads, _) = q.shape, k_pages.shape
-    for name, size, value, other, expected in (
-        ("k_pages", "head_dim", k_pages.shape[3], "q", head_dim),
-        ("v_pages", "num_pages", v_pages.shape[0], "k_pages", pages),
-        ("v_pages", "page_size", v_pages.shape[1], "k_pages", page_size),
-        ("v_pages", "kv_heads", v_pages.shape[2], "k_pages", kv_heads),
-        ("page_table", "batch", page_table.shape[0], "q", batch),
-        ("lengths", "batch", lengths.shape[0], "q", batch),
-    ):
-        if value != expected:
-            raise LedgerError(
-                f"{name} has {size} {value} and {other} {expected}; accepted: the same in both"
-            )
-    if q_heads % kv_heads:
+    q, k_pages, v_pages, _, lengths, scale = inputs
+    sizes = _checked_sizes(inputs)
+    if sizes["q_heads"] % sizes["kv_heads"]:
         raise LedgerError(
-            f"q has {q_heads} heads and k_pages {kv_heads}; "
+            f"q has {sizes['q_heads']} heads and k_pages {sizes['kv_heads']}; "
             "accepted: as many query heads for each K and V head"
         )
     _check_dtypes(inputs)
     if scale is not None and not (isinstance(scale, int | float) and math.isfinite(scale)):
         raise LedgerError(f"scale is {scale!r}; accepted: a finite number")
     _check_values(inputs)
-    value_dim = v_pages.shape[3]
-    latent = (
-        v_pages.data_ptr() == k_pages.data_ptr()
-        and v_pages.stride() == k_pages.stride()
-        and value_dim <= head_dim
-    )
+    at_same_place = (v_pages.data_ptr(), v_pages.stride()) == (k_pages.data_ptr(), k_pages.stride())
     return DecodeShape(
         dtype=str(q.dtype).removeprefix("torch."),
-        batch=batch,
-        q_heads=q_heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        page_size=page_size,
-        pages=pages,
-        max_pages=page_table.shape[1],
+        pages=sizes.pop("num_pages"),
+        **sizes,
         longest=int(lengths.max()),
         tokens=int(lengths.sum()),
-        latent=latent,
+        latent=at_same_place and sizes["value_dim"] <= sizes["head_dim"],
     )
 
 
-def _check_tensors(inputs: DecodeInputs) -> None:
-    sizes = (
-        "batch, q_heads, head_dim",
-        "num_pages, page_size, kv_heads, head_dim",
-        "num_pages, page_size, kv_heads, value_dim",
-        "batch, max_pages",
-        "batch",
-    )
+_AXES = (
+    "batch, q_heads, head_dim",
+    "num_pages, page_size, kv_heads, head_dim",
+    "num_pages, page_size, kv_heads, value_dim",
+    "batch, max_pages",
+    "batch",
+)
+
+
+def _checked_sizes(inputs: DecodeInputs) -> dict[str, int]:
+    """Check what the tensors are and where; return the size of each axis, the same in all."""
     device = getattr(inputs.q, "device", None)
-    for name, tensor, axes in zip(inputs._fields, inputs, sizes, strict=False):
+    sizes: dict[str, int] = {}
+    named: dict[str, str] = {}
+    for name, tensor, axes in zip(inputs._fields, inputs, _AXES, strict=False):
         if not isinstance(tensor, torch.Tensor):
             raise LedgerError(f"{name} is a {type(tensor).__name__}; accepted: a tensor [{axes}]")
         if tensor.dim() != axes.count(",") + 1 or 0 in tensor.shape:
@@ -139,6 +120,13 @@ def _check_tensors(inputs: DecodeInputs) -> None:
                 f"{name} has strides {list(tensor.stride())}; "
                 "accepted: elements of the last dimension side by side"
             )
+        for axis, size in zip(axes.split(", "), tensor.shape, strict=True):
+            other, expected = named.setdefault(axis, name), sizes.setdefault(axis, size)
+            if size != expected:
+                raise LedgerError(
+                    f"{name} has {axis} {size} and {other} {expected}; accepted: the same in both"
+                )
+    return sizes
 
 
 def _check_dtypes(inputs: DecodeInputs) -> None:

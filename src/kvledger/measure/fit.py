@@ -1,10 +1,9 @@
 """What a page costs in time: the line seconds = a + b x pages, and b in token slots.
 
 A sweep over page sizes moves the same bytes in different numbers of pages. If each page costs the
-same, its times lie on a line; b is the cost of a page, and c = b x tokens / a is that cost in the
-time of tokens, so that seconds are proportional to tokens + c x pages. That is the form in which
-:mod:`kvledger.accounting.metadata` charges a page. Whether the times do lie on a
-line is part of the answer.
+same, its times lie on a line; b is the cost of a page, and c = b x tokens / a that cost in the time
+of tokens: seconds are proportional to tokens + c x pages, as :mod:`kvledger.accounting.metadata`
+charges a page. Whether the times do lie on a line is part of the answer.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ class PageCost:
 
     ``a_s`` is the time without pages, ``b_s_per_page`` the time of a page, ``c_slots`` the same in
     token slots; ``low`` and ``high`` bound their intervals. ``residual_share`` is the greatest
-    distance of a median from the line, as a share of the line, ``residual_pages`` the number of
-    pages where it is, and ``spread_share`` how far the repetitions spread there (between their
-    quartiles, as a share of their median).
+    distance of a median from the line, as a share of it, ``residual_pages`` where it is, and
+    ``spread_share`` how far the quartiles are apart there, as a share of the median.
     """
 
     case: str
@@ -200,8 +198,7 @@ def step_costs(
             "accepted: one for each"
         )
     order = np.argsort(np.asarray(page_sizes))
-    sizes = [int(page_sizes[i]) for i in order]
-    counts, times = counts[order], times[order]
+    sizes, counts, times = np.asarray(page_sizes)[order].tolist(), counts[order], times[order]
     medians, drawn = np.median(times, axis=1), _resampled(times, resamples, seed)
     steps = []
     for i, more in enumerate(counts[:-1] - counts[1:]):
@@ -224,8 +221,8 @@ def page_steps(
     record: Record, case: str, peer: str, layout: Literal["random", "in_order"] = "random"
 ) -> list[StepCost]:
     """Compare neighbouring page sizes of one case, peer and placement of a record."""
-    times, tokens = sweep(record, case, peer, layout), _tokens(record, case)
-    return step_costs(*times, tokens=tokens, case=case, peer=peer, layout=layout)
+    swept, tokens = sweep(record, case, peer, layout), _tokens(record, case)
+    return step_costs(*swept, tokens=tokens, case=case, peer=peer, layout=layout)
 
 
 def sweep(

@@ -24,10 +24,9 @@ _PADDING = -1
 
 
 def build_page_table(page_ids: Sequence[list[int]]) -> npt.NDArray[np.int32]:
-    """Make a step's page table anew from each request's list of pages.
+    """Make a step's page table anew from each request's list of pages, padded to the longest.
 
-    So did early engines in every step, and so do small ones: the lists are padded to the longest
-    and turned into one array.
+    So did early engines in every step, and so do small ones.
     """
     longest = max(map(len, page_ids))
     padded = [ids + [_PADDING] * (longest - len(ids)) for ids in page_ids]
@@ -171,7 +170,6 @@ def _jobs(
 ) -> list[_Job]:
     # Laid out once: the jobs that change it start from a copy.
     state = running(lengths, page_size, steps, seed)
-
     pages = sum(map(len, state.page_ids))
 
     def built() -> int:

@@ -33,8 +33,7 @@ _HALVES = ("float16", "bfloat16")
 class FlashPaged(Peer):
     """FlashAttention-2 inside torch, through ``varlen_attn`` and its ``block_table``.
 
-    Signature read in torch 2.13.0; that of 2.11.0 has no ``block_table``. The kernel takes pages
-    of multiples of 256 tokens and heads of up to 256 elements, K and V alike.
+    Signature read in torch 2.13.0; that of 2.11.0 has no ``block_table``.
     """
 
     name = "flash_paged"
@@ -55,21 +54,14 @@ class FlashPaged(Peer):
         return None
 
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
-        q, lengths = inputs.q.contiguous(), inputs.lengths
-        starts = torch.zeros(shape.batch + 1, dtype=torch.int32, device=q.device)
-        starts[1:] = lengths.cumsum(0)
+        starts = (_one_query_each(inputs), _sums(inputs.lengths))
         return partial(
             _varlen_attn(),
-            q,
-            inputs.k_pages,
-            inputs.v_pages,
-            _one_query_each(inputs),
-            starts,
-            1,
-            shape.longest,
+            *(inputs.q.contiguous(), inputs.k_pages, inputs.v_pages),
+            *(*starts, 1, shape.longest),
             scale=inputs.scale,
             enable_gqa=shape.group > 1,
-            seqused_k=lengths,
+            seqused_k=inputs.lengths,
             block_table=filled_table(inputs),
         )
 
@@ -78,15 +70,19 @@ def _varlen_attn() -> Any:
     return importlib.import_module(FlashPaged.module).varlen_attn
 
 
+def _sums(counts: torch.Tensor) -> torch.Tensor:
+    """Return where each request starts, and the end, where they hold so many: int32."""
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
+
+
 def _one_query_each(inputs: DecodeInputs) -> torch.Tensor:
-    return torch.arange(len(inputs.q) + 1, dtype=torch.int32, device=inputs.q.device)
+    return _sums(torch.ones_like(inputs.lengths))
 
 
 class FlashInfer(Peer):
-    """FlashInfer's wrappers for batches of paged decode, planned once.
+    """FlashInfer's wrappers for batches of paged decode and for a latent cache, planned once.
 
-    ``BatchDecodeWithPagedKVCacheWrapper`` on matrix units where four or more query heads share a K
-    and V head, and ``BatchMLAPagedAttentionWrapper`` for a latent cache. Signatures read in
+    On matrix units where four or more query heads share a K and V head. Signatures read in
     flashinfer-python 0.7.4.
     """
 
@@ -116,8 +112,7 @@ class FlashInfer(Peer):
         out = inputs.q.new_empty(shape.batch, shape.q_heads, shape.value_dim)
         types = {"q_data_type": inputs.q.dtype, "kv_data_type": inputs.k_pages.dtype}
         options = types | {"sm_scale": inputs.scale}
-        indptr, indices, last_page_len = csr(inputs)
-        q = inputs.q.contiguous()
+        q, (indptr, indices, last_page_len) = inputs.q.contiguous(), csr(inputs)
         if shape.latent:
             queries = _one_query_each(inputs)
             rows = library.mla.MLAPlanMetadata.csr(queries, indptr, indices, inputs.lengths)
@@ -147,11 +142,9 @@ def csr(inputs: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     All int32. Request r holds the pages ``indices[indptr[r]:indptr[r + 1]]``, and
     ``last_page_len[r]`` tokens in the last of them, 1 to page_size.
     """
-    used, lengths = used_entries(inputs), inputs.lengths
-    indptr = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=lengths.device)
-    indptr[1:] = used.sum(1).cumsum(0)
-    last = (lengths - 1) % inputs.k_pages.shape[1] + 1
-    return indptr, inputs.page_table[used], last.int()
+    used = used_entries(inputs)
+    last = (inputs.lengths - 1) % inputs.k_pages.shape[1] + 1
+    return _sums(used.sum(1)), inputs.page_table[used], last.int()
 
 
 class CudnnPaged(Peer):
@@ -211,12 +204,8 @@ def _cudnn_graph(
     bindings: dict[Any, torch.Tensor] = {}
 
     def bind(name: str, tensor: torch.Tensor) -> Any:
-        described = graph.tensor(
-            name=name,
-            dim=list(tensor.shape),
-            stride=list(tensor.stride()),
-            data_type=kinds[tensor.dtype],
-        )
+        sizes: dict[str, Any] = {"dim": list(tensor.shape), "stride": list(tensor.stride())}
+        described = graph.tensor(name=name, data_type=kinds[tensor.dtype], **sizes)
         bindings[described] = tensor
         return described
 
@@ -261,10 +250,9 @@ def _new_cudnn_handle(device: torch.device) -> Any:
 class PallasPaged(Peer):
     """``paged_attention`` of JAX's Pallas kernels for GPUs; interpreted on a CPU, for tests.
 
-    It reads [kv_heads, pages, page_size, head_dim], so the pages are copied once; it has no scale,
-    so q is scaled once. Tensors pass between torch and JAX in place, by DLPack. It reads whole
-    blocks of pages: a table is filled up to one. Signature and kernel read in jax 0.10.2 and
-    0.11.2 (there deprecated); every block that it loads is a power of two elements.
+    It has its own order of dimensions and no scale: the pages are copied and q is scaled once. It
+    reads whole blocks of pages, each of a power of two elements: a table is filled up to one.
+    Signature and kernel read in jax 0.10.2 and 0.11.2 (there deprecated).
     """
 
     name = "pallas_paged"
@@ -335,11 +323,8 @@ def pallas_cut(shape: DecodeShape, units: int) -> tuple[int, int]:
     at most 16 stretches, as many as the library's default.
     """
     pages, splits = max(1, 64 // shape.page_size), 1
-    while (
-        splits < 16
-        and shape.batch * shape.kv_heads * splits < 4 * units
-        and 2 * splits * pages <= shape.max_pages
-    ):
+    programs = shape.batch * shape.kv_heads
+    while splits < min(16, 4 * units / programs) and 2 * splits * pages <= shape.max_pages:
         splits *= 2
     return pages, splits
 

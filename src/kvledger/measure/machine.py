@@ -1,8 +1,7 @@
 """The machine that measures: what it is, what memory is free, and how long its calls take.
 
-Calls are timed side by side: in rounds, each of them once a round, in a new order each time. A
-machine drifts: clocks change, neighbours come and go. What is compared is therefore timed in the
-same round, and compared within it.
+A machine drifts: clocks change, neighbours come and go. So calls are timed in rounds, each of them
+once a round, in a new order each time, and compared within a round.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -111,17 +111,13 @@ def free_bytes(device: torch.device) -> int:
 def cpu_cache_bytes(folder: Path = _CACHES) -> int:
     """Return the size of the largest cache that the first core shows.
 
-    A virtual machine may show the cache of the whole processor, of which it has a part: the
-    larger figure asks for the larger working set.
+    A virtual machine may show that of the whole processor: it asks for a larger working set.
     """
-    sizes: list[int] = []
-    for path in sorted(folder.glob("index*/size")):
-        found = re.fullmatch(r"(\d+)([KMG]?)", path.read_text().strip())
-        if found:
-            sizes.append(int(found[1]) << 10 * " KMG".index(found[2] or " "))
+    listed = " ".join(path.read_text() for path in folder.glob("index*/size"))
+    sizes = re.findall(r"(\d+)([KMG]?)", listed)
     if not sizes:
         raise LedgerError(f"{folder}: no cache sizes; accepted: Linux, which lists them there")
-    return max(sizes)
+    return max(int(size) << 10 * " KMG".index(unit or " ") for size, unit in sizes)
 
 
 def software() -> dict[str, str | None]:
@@ -130,13 +126,10 @@ def software() -> dict[str, str | None]:
 
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        versions[package] = None
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
-    versions["torch"] = str(torch.__version__)
-    versions["cuda"] = torch.version.cuda
-    return versions
+    return versions | {"torch": str(torch.__version__), "cuda": torch.version.cuda}
 
 
 def source() -> CodeVersion:
@@ -153,12 +146,12 @@ def source() -> CodeVersion:
 def _said(command: list[str], folder: Path | None = None) -> str | None:
     """Return what a program prints, or None where it is missing or fails."""
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=True, timeout=20
+        said = subprocess.check_output(
+            command, cwd=folder, stderr=subprocess.DEVNULL, text=True, timeout=20
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return said.strip()
 
 
 def _found(path: Path, pattern: str) -> str | None:
@@ -257,8 +250,7 @@ class Stopwatch:
     def _by_events(self, call: Callable[[], Any], calls: int) -> float:
         """Time calls by the device's clock, all of them queued before the first one starts.
 
-        Otherwise a short kernel would wait for the host to launch the next one, and the wait would
-        be timed.
+        Otherwise the wait for the host to launch the next one would be timed.
         """
         import torch
 
@@ -291,8 +283,8 @@ def run_rounds(
     """Time calls in rounds until there are enough, or the time is up; return those timed.
 
     ``timed`` are the most important first, each with its pilot done. ``least`` rounds are timed in
-    any case; where even these do not fit before ``deadline`` (seconds of :func:`time.monotonic`),
-    the last are left out, and if not even the first fits, that is a DoesNotFitError.
+    any case: of calls that do not fit so often before ``deadline`` (:func:`time.monotonic`), the
+    last are left out; where the first does not fit, that is a DoesNotFitError.
     """
     kept = list(timed)
     while kept and time.monotonic() + least * sum(each.repetition_s for each in kept) > deadline:

@@ -1,8 +1,8 @@
 """One run: each sweep checked, then timed in its share of the time; what is left out, noted.
 
-Every peer is compared with the reference first, twice, on the very tensors that are timed: on a few
-of the requests; and on all of them cut down to a few hundred tokens or one. Then all are timed side
-by side, the most telling case first.
+Every peer is first compared with the reference on the tensors that are timed: on a few of the
+requests, and on all of them cut down to a few hundred tokens or one. Then all are timed side by
+side, the most telling case first.
 """
 
 from __future__ import annotations
@@ -107,14 +107,13 @@ def take_record(
     device = pick_device(settings.device)
     about = describe(device)
     least_bytes, notes = _least_bytes(about, device)
-    quick, seed = settings.quick, settings.seed
+    quick, seed, limit_s = settings.quick, settings.seed, settings.time_limit_s
     if about.kind == "cuda":
         sweeps = gpu_sweeps(page_sizes, quick=quick, seed=seed)
     else:
         sweeps = cpu_sweeps(page_sizes, quick=quick, seed=seed, least_bytes=least_bytes)
     peers, unasked = _peers(settings.peers)
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
-    limit_s = settings.time_limit_s
     if limit_s is None:
         limit_s = QUICK_TIME_LIMIT_S if quick else TIME_LIMIT_S[about.kind]
     run = Measurement(device, peers, least_bytes, repetitions, seed=seed, say=say)
@@ -196,8 +195,7 @@ class Measurement:
         self._stopwatch = Stopwatch(self.device)
         self._usable: list[Peer] = []
         for peer in self.peers:
-            reason = peer.absent(self.device)
-            if reason is None:
+            if (reason := peer.absent(self.device)) is None:
                 self._usable.append(peer)
             else:
                 self._leave_out(peer.name, None, None, reason)
@@ -247,8 +245,8 @@ class Measurement:
     def sweep(self, sweep: Sweep, deadline: float, extra: Sequence[Timed] = ()) -> None:
         """Check and time one sweep, with something else in the same rounds.
 
-        Where there is no memory or no time for the case, or the cache could hold much of it, that
-        is a DoesNotFitError; a peer that computes something else than the reference, a LedgerError.
+        No memory or time for the case, or much of it in the cache, is a DoesNotFitError; a peer
+        that computes something else than the reference, a LedgerError.
         """
         try:
             self._sweep(sweep.placements(), deadline, extra)
@@ -338,9 +336,8 @@ class Measurement:
                 if reason is None:
                     self.say(f"{_name(peer, placement)}: preparing")
                     if reference is None:
-                        reference = paged_decode_reference(
-                            inputs.of_requests(requests), torch.float32
-                        )
+                        some = inputs.of_requests(requests)
+                        reference = paged_decode_reference(some, torch.float32)
                     try:
                         timed, timing = self._prepare(peer, placement, inputs, requests, reference)
                     except RefusedError as refused:
@@ -365,8 +362,7 @@ class Measurement:
         self._check_short(peer, placement, inputs)
         step = peer.prepare(inputs)
         error = checked_error(poisoned(step), requests, reference, case.dtype, what)
-        timed_by = peer.timed_by if self.device.type == "cuda" else "host"
-        timed = Timed(what, step, timed_by)
+        timed = Timed(what, step, peer.timed_by if self.device.type == "cuda" else "host")
         if hasattr(step, "tiles"):  # how this package's kernel cut its work
             self.tiles[case.shape] = str(step.tiles)
         self._stopwatch.pilot(timed)
@@ -378,7 +374,7 @@ class Measurement:
             pages=placement.sizes.pages,
             moved_bytes=placement.moved_bytes,
             calls=timed.calls,
-            timed_by=timed_by,
+            timed_by=timed.timed_by,
             seconds=(),
             relative_error=float(f"{error:.3g}"),
         )
@@ -398,20 +394,17 @@ class Measurement:
     def _unfit(self, peer: Peer, placement: Placement) -> str | None:
         """Return why a peer does not take a placement, or has no room for it."""
         reason = peer.refuses(placement.sizes, self.device)
-        if reason is not None:
-            return reason
         needed = peer.extra_bytes(placement.sizes) + self._check_bytes(placement)
         free = free_bytes(self.device)
-        if needed > free:
+        if reason is None and needed > free:
             return f"needs {needed / 2**30:.1f} GiB more, of which {free / 2**30:.1f} are free"
-        return None
+        return reason
 
     def _check_bytes(self, placement: Placement) -> int:
         """Bytes that the reference takes on the requests that it computes, and some to spare."""
-        lengths, sizes = placement.case.held_tokens, placement.sizes
-        tokens = sum(lengths[request] for request in checked_requests(placement.case))
-        as_float32 = tokens * sizes._replace(dtype="float32").token_bytes
-        return 4 * as_float32 + _SPARE_BYTES[self.device.type]
+        case, as_float32 = placement.case, placement.sizes._replace(dtype="float32")
+        tokens = sum(case.held_tokens[request] for request in checked_requests(case))
+        return 4 * tokens * as_float32.token_bytes + _SPARE_BYTES[self.device.type]
 
     def _leave_out(self, peer: str, case: str | None, page_size: int | None, reason: str) -> None:
         absence = Absence(peer, case, page_size, reason)

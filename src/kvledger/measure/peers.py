@@ -1,10 +1,9 @@
 """Ways to attend through a page table, each prepared once and then timed.
 
-A peer says why it cannot be used on a device (:meth:`Peer.absent`) and which steps it does not take
-(:meth:`Peer.refuses`), before anything is launched. Everything that a serving engine does once for
-many layers or steps, and everything that is only there because a layout differs, happens in
-:meth:`Peer.prepare`; what it returns is timed. Those of torch, and this package's own kernel, stand
-here; those of other libraries, and the list of all, in :mod:`~kvledger.measure.library_peers`.
+Everything that a serving engine does once for many layers or steps, and everything that is only
+there because a layout differs, happens in :meth:`Peer.prepare`; what it returns is timed. Those of
+torch, and this package's own kernel, stand here; those of other libraries, and the list of all, in
+:mod:`~kvledger.measure.library_peers`.
 """
 
 from __future__ import annotations
@@ -46,14 +45,11 @@ class Peer(ABC):
     contiguous K and V alone. Slots that no token holds must be finite numbers, as they are in a
     cache that is reused: some peers multiply them by zero.
 
-    ``timed_by`` "events": its work is queued on torch's current stream. "host": on a GPU it is
-    queued on a stream of its own, and each step makes torch's stream wait for its result. Such
-    steps are timed by the host's clock: the device idle, then some calls in a row, then one
-    ``torch.cuda.synchronize()``.
+    ``timed_by`` "events": its work is queued on torch's current stream. "host": on a stream of its
+    own, whose result torch's stream waits for; such steps are timed by the host's clock.
 
-    ``of_library``: a library compiles or picks its kernels. No list of what a library takes is
-    complete: an error of any kind while it prepares is reported as its refusal, so that it costs
-    one case and not the measurement.
+    ``of_library``: no list of what a library takes is complete, so any error while it prepares is
+    reported as its refusal, which costs one case and not the measurement.
     """
 
     name: ClassVar[str]
@@ -101,14 +97,8 @@ class Peer(ABC):
         """Check a step, lay it out, compile it, call it once, and return what a decode step does.
 
         q, the pages and the table may be copied: what is written to them later need not be seen.
-        What the step returns may be written again by its next call.
-
-        Raises
-        ------
-        RefusedError
-            Where the peer is absent, or it or its library does not take this step.
-        LedgerError
-            For tensors that do not go together.
+        What the step returns may be written again by its next call. An absent peer, or a step that
+        it does not take, is a RefusedError; tensors that do not go together, a LedgerError.
         """
         shape, q = check_decode(inputs), inputs.q
         reason = self.absent(q.device) or self.refuses(shape, q.device)
@@ -170,9 +160,8 @@ class Triton(Peer):
     def absent(self, device: torch.device | str) -> str | None:
         """Return a reason on a CPU: there Triton only interprets, and that time means nothing."""
         if torch.device(device).type == "cpu":
-            return (
-                "needs a GPU: on a CPU Triton only interprets, and the time of that means nothing"
-            )
+            said = "on a CPU Triton only interprets, and the time of that means nothing"
+            return f"needs a GPU: {said}"
         return super().absent(device)
 
     def _prepare(self, shape: DecodeShape, inputs: DecodeInputs) -> Step:
@@ -212,8 +201,7 @@ class Sdpa(Peer):
 class GatherSdpa(Peer):
     """Copy the pages side by side at every step, then attend with ``scaled_dot_product_attention``.
 
-    What a program does that has no kernel which reads through a table: the copy is its cost. The
-    room for the copy is kept.
+    What a program does that has no kernel which reads through a table: the copy is its cost.
     """
 
     name = "gather_sdpa"
@@ -260,9 +248,9 @@ class _Gather:
 def _attend(shape: DecodeShape, inputs: DecodeInputs, k: torch.Tensor, v: torch.Tensor) -> Step:
     """Return a step on K and V [batch, kv_heads, tokens, dim].
 
-    The query heads that share a K and V head are handed over as so many query rows: no kernel then
-    copies K and V for each of them, as ``enable_gqa`` makes some do. A latent V is handed over as
-    the whole of K and the output cut, since kernels for unequal sizes are the slow ones.
+    Query heads that share a K and V head are handed over as so many query rows: ``enable_gqa``
+    makes some kernels copy K and V. A latent V is handed over as the whole of K and the output cut,
+    since kernels for unequal sizes are the slow ones.
     """
     q = inputs.q.reshape(shape.batch, shape.kv_heads, shape.group, shape.head_dim)
     values, scale = k if shape.latent else v, inputs.scale
@@ -283,11 +271,10 @@ def _attend(shape: DecodeShape, inputs: DecodeInputs, k: torch.Tensor, v: torch.
 class FlexPaged(Peer):
     """``flex_attention`` on a block mask that ``PagedAttention`` converts to physical pages.
 
-    The class hands out pages itself; here its two tables are set from the table that is given, so
-    that the same placement is read. Whole pages are listed as full blocks, which no mask is
-    computed for, and a last page that is not full as a partial one. Signatures and kernels read in
-    torch 2.11.0 and 2.13.0: on a GPU a block of keys is at most a page and goes through matrix
-    units, so pages are powers of two from 16.
+    The class hands out pages itself; here its two tables are set from the table that is given.
+    Whole pages are listed as full blocks, which no mask is computed for. Signatures and kernels
+    read in torch 2.11.0 and 2.13.0: on a GPU a block of keys is at most a page and goes through
+    matrix units, so pages are powers of two from 16.
     """
 
     name = "flex_paged"

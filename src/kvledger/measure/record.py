@@ -11,15 +11,17 @@ import math
 import os
 import re
 import types
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from kvledger.core import data_folder
 from kvledger.core.errors import LedgerError
+from proofbook.errors import shown
 from proofbook.files import write_whole
 
 if TYPE_CHECKING:
@@ -35,6 +37,22 @@ LAYOUTS = ("contiguous", "in_order", "random")
 _BASELINE = "sdpa"
 
 
+class _Accepted(NamedTuple):
+    """What a field must hold beyond its type, and how an error says so."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+def _one_of(*names: str) -> _Accepted:
+    return _Accepted(names.__contains__, ", ".join(names))
+
+
+Count = Annotated[int, _Accepted(lambda count: count >= 1, "a whole number, at least 1")]
+_Time = Annotated[float, _Accepted(lambda seconds: seconds > 0, "a time above 0")]
+Seconds = Annotated[tuple[_Time, ...], _Accepted(bool, "at least one repetition")]
+
+
 @dataclass(frozen=True, slots=True)
 class CodeVersion:
     """The code that measured, its commit and whether edited: None where the checkout is silent."""
@@ -48,7 +66,7 @@ class CodeVersion:
 class Device:
     """What was measured on. ``units`` are cores, or a GPU's multiprocessors."""
 
-    kind: str
+    kind: Annotated[str, _one_of("cpu", "cuda")]
     name: str
     units: int
     memory_bytes: int
@@ -61,8 +79,8 @@ class Device:
 class Copy:
     """A copy in memory: bytes read plus bytes written, and its times."""
 
-    bytes: int
-    seconds: tuple[float, ...]
+    bytes: Count
+    seconds: Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +94,15 @@ class CaseShape:
 
     id: str
     shape: str
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    value_dim: int
-    batch: int
+    q_heads: Count
+    kv_heads: Count
+    head_dim: Count
+    value_dim: Count
+    batch: Count
     context_tokens: int | None
     trace: str | None
-    tokens: int
-    kv_bytes: int
+    tokens: Count
+    kv_bytes: Count
     dtype: str
     latent: bool = False
     lengths: tuple[int, ...] | None = None
@@ -112,14 +130,14 @@ class Timing:
 
     case: str
     peer: str
-    layout: str
-    page_size: int
-    pages: int
+    layout: Annotated[str, _one_of(*LAYOUTS)]
+    page_size: Count
+    pages: Count
     moved_bytes: int
-    calls: int
-    timed_by: str
-    seconds: tuple[float, ...]
-    relative_error: float
+    calls: Count
+    timed_by: Annotated[str, _one_of("events", "host")]
+    seconds: Seconds
+    relative_error: Annotated[float, _Accepted(lambda error: error >= 0, "at least 0")]
 
     @property
     def median_s(self) -> float:
@@ -134,7 +152,7 @@ class Absence:
     peer: str
     case: str | None
     page_size: int | None
-    reason: str
+    reason: Annotated[str, _Accepted(bool, "a reason")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +163,12 @@ class HostTiming:
     """
 
     what: str
-    page_size: int
-    requests: int
-    tokens: int
+    page_size: Count
+    requests: Count
+    tokens: Count
     units: int
     unit: str
-    seconds: tuple[float, ...]
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
@@ -171,7 +189,7 @@ class Record:
     absent: tuple[Absence, ...]
     host: tuple[HostTiming, ...]
     elapsed_s: float
-    file: str = field(default="", metadata={"kept": False})
+    file: str = ""
 
     @property
     def label(self) -> str:
@@ -215,21 +233,21 @@ class Record:
         import pandas as pd
 
         cases = {case.id: case for case in self.cases}
+        of_case = ("shape", "batch", "context_tokens", "trace", "dtype")
         rows = []
         for timing in self.timings:
             case, baseline = cases[timing.case], self.baseline(timing)
             seconds = np.array(timing.seconds)
             ratios = np.full(1, np.nan) if baseline is None else seconds / baseline.seconds
-            row: dict[str, object] = {"case": case.id}
-            for name in ("shape", "batch", "context_tokens", "trace", "dtype"):
-                row[name] = getattr(case, name)
-            for name in ("peer", "layout", "page_size", "pages"):
-                row[name] = getattr(timing, name)
-            row |= _quartiles("seconds", seconds)
-            row["baseline"] = None if baseline is None else baseline.peer
-            row |= _quartiles("ratio", ratios)
-            row["share"] = timing.moved_bytes / np.median(seconds) / self.copy_bytes_per_s
-            rows.append(row)
+            rows.append(
+                {"case": case.id}
+                | {name: getattr(case, name) for name in of_case}
+                | {name: getattr(timing, name) for name in ("peer", "layout", "page_size", "pages")}
+                | _quartiles("seconds", seconds)
+                | {"baseline": None if baseline is None else baseline.peer}
+                | _quartiles("ratio", ratios)
+                | {"share": timing.moved_bytes / np.median(seconds) / self.copy_bytes_per_s}
+            )
         return pd.DataFrame(rows).astype({"context_tokens": "Int64"})
 
     def host_frame(self) -> pd.DataFrame:
@@ -242,19 +260,14 @@ class Record:
 
         rows = []
         for work in self.host:
-            median = float(np.median(work.seconds))
-            rows.append(
-                {
-                    **{name: value for name, value in asdict(work).items() if name != "seconds"},
-                    **_quartiles("seconds", np.array(work.seconds)),
-                    "seconds_per_token": median / work.tokens,
-                    "seconds_per_unit": median / work.units if work.units else np.nan,
-                }
-            )
+            row = asdict(work) | _quartiles("seconds", np.array(work.seconds))
+            row["seconds_per_token"] = row["seconds"] / work.tokens
+            row["seconds_per_unit"] = row["seconds"] / work.units if work.units else np.nan
+            rows.append(row)
         return pd.DataFrame(rows)
 
 
-def _quartiles(name: str, values: np.typing.NDArray[np.float64]) -> dict[str, object]:
+def _quartiles(name: str, values: np.typing.NDArray[np.float64]) -> dict[str, float]:
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     return {name: median, f"{name}_low": low, f"{name}_high": high}
 
@@ -338,7 +351,7 @@ def record_text(record: Record) -> str:
 
 def _from_text(text: str) -> Record:
     record: Record = _built(Record, json.loads(text, parse_constant=_no_constant), "")
-    _check(record)
+    _check_whole(record)
     return record
 
 
@@ -346,128 +359,97 @@ def _no_constant(text: str) -> float:
     raise LedgerError(f"a number is {text}; accepted: finite numbers")
 
 
-_WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
-
-
 def _require(holds: bool, where: str, value: object, accepted: str) -> None:
     """Raise the one error of a field, if it does not hold."""
     if not holds:
-        text = repr(value)
-        text = text if len(text) <= 80 else f"{text[:77]}..."
-        raise LedgerError(f"{where} is {text}; accepted: {accepted}")
+        raise LedgerError(f"{where} is {shown(value)}; accepted: {accepted}")
+
+
+_WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false"}
+_WORDS |= {list: "a list", dict: "an object"}
 
 
 def _built(kind: Any, value: Any, where: str) -> Any:
     """Make what a type hint names from what JSON holds; errors name the field and its value."""
-    if is_dataclass(kind):
-        return _built_dataclass(cast(type, kind), value, where)
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        built = _built(inner[0], value, where)
+        _require(inner[1].holds(built), where, value, inner[1].words)
+        return built
     if origin is types.UnionType:  # of a type and None
         return None if value is None else _built(inner[0], value, where)
+    if kind is object:
+        return value
+    if kind is float:
+        is_right = type(value) in (int, float) and math.isfinite(value)
+    else:  # not isinstance: true is no number
+        json_type = dict if is_dataclass(kind) else {tuple: list, dict: dict}.get(origin, kind)
+        is_right = type(value) is json_type
+    _require(is_right, where or "the whole", value, _WORDS[kind if kind is float else json_type])
     if origin is tuple:
-        _require(isinstance(value, list), where, value, "a list")
         return tuple(_built(inner[0], each, f"{where}[{i}]") for i, each in enumerate(value))
     if origin is dict:
-        _require(isinstance(value, dict), where, value, "an object")
         return {key: _built(inner[1], each, f"{where}.{key}") for key, each in value.items()}
-    if kind is float:
-        is_number = type(value) in (int, float) and math.isfinite(value)
-        _require(is_number, where, value, _WORDS[float])
-        return float(value)
-    if kind is not object:  # not isinstance: true is no number
-        _require(type(value) is kind, where, value, _WORDS[kind])
-    return value
+    return (
+        _built_dataclass(kind, value, f"{where}." * bool(where))
+        if is_dataclass(kind)
+        else kind(value)
+    )
 
 
-def _built_dataclass(kind: type, value: Any, where: str) -> Any:
-    _require(isinstance(value, dict), where or "the whole", value, "an object")
-    hints = get_type_hints(kind)
-    known = {each.name: each for each in fields(kind) if each.metadata.get("kept", True)}
-    prefix = f"{where}." if where else ""
+def _built_dataclass(kind: Any, value: dict[str, Any], prefix: str) -> Any:
+    hints = get_type_hints(kind, include_extras=True)
+    known = {each.name: each.default is MISSING for each in fields(kind) if each.name != "file"}
     for name in value:
         names = f"the fields {', '.join(known)}"
         _require(name in known, f"{prefix}{name}", value[name], names)
-    for name, each in known.items():
-        if name not in value and each.default is MISSING:
-            accepted = _WORDS.get(hints[name], "a value")
-            raise LedgerError(f"{prefix}{name} is missing; accepted: {accepted}")
-    return kind(**{name: _built(hints[name], value[name], f"{prefix}{name}") for name in value})
+    for name, is_needed in known.items():
+        if is_needed and name not in value:
+            raise LedgerError(f"{prefix}{name} is missing; accepted: a value")
+    return kind(**{name: _built(hints[name], each, prefix + name) for name, each in value.items()})
 
 
-def _check(record: Record) -> None:
-    """Refuse a record that does not hold together beyond the types of its fields."""
+def _check_whole(record: Record) -> None:
+    """Refuse a record whose parts do not hold together."""
     of_kind = (record.schema, record.kind)
     _require(of_kind == (SCHEMA, KIND), "schema, kind", of_kind, f"{SCHEMA} and {KIND!r}")
     is_date = re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record.date) is not None
     _require(is_date, "date", record.date, "a time such as 2026-11-29T18:00:00Z")
-    device = record.device.kind
-    _require(device in ("cpu", "cuda"), "device.kind", device, "cpu, cuda")
     for name, kind in (("quick", bool), ("seed", int), ("repetitions", int), ("page_sizes", list)):
         value = record.settings.get(name)
         _require(isinstance(value, kind), f"settings.{name}", value, f"a {kind.__name__}")
-    _positive("copy", record.copy, "bytes")
-    _check_cases(record.cases)
-    _check_timings(record)
-    for index, work in enumerate(record.host):
-        _positive(f"host[{index}]", work, "page_size", "requests", "tokens")
-    for index, absence in enumerate(record.absent):
-        _require(absence.reason != "", f"absent[{index}].reason", absence.reason, "a reason")
-
-
-def _check_cases(cases: tuple[CaseShape, ...]) -> None:
-    _require(len(cases) > 0, "cases", [], "at least one")
-    numbers = ("q_heads", "kv_heads", "head_dim", "value_dim", "batch", "tokens", "kv_bytes")
-    for index, case in enumerate(cases):
+    for name in ("cases", "timings"):
+        _require(len(getattr(record, name)) > 0, name, [], "at least one")
+    ids = [case.id for case in record.cases]
+    for index, case in enumerate(record.cases):
         where, context, lengths = f"cases[{index}]", case.context_tokens, case.lengths
-        is_new = case.id not in [other.id for other in cases[:index]]
-        _require(is_new, f"{where}.id", case.id, "each id once")
-        _positive(where, case, *numbers)
+        _require(case.id not in ids[:index], f"{where}.id", case.id, "each id once")
         is_one = (context is None) != (case.trace is None)
         _require(is_one, f"{where}.context_tokens", context, "a context or a trace, not both")
-        if context is not None:
-            adds_up = case.tokens == case.batch * context
-            _require(adds_up, f"{where}.tokens", case.tokens, f"{case.batch} x {context}")
-        if lengths is not None:
-            adds_up = (sum(lengths), len(lengths)) == (case.tokens, case.batch)
-            accepted = "as many as the batch, tokens in all"
-            _require(adds_up, f"{where}.lengths", list(lengths), accepted)
+        adds_up = context is None or case.tokens == case.batch * context
+        _require(adds_up, f"{where}.tokens", case.tokens, f"{case.batch} x {context}")
+        adds_up = lengths is None or (sum(lengths), len(lengths)) == (case.tokens, case.batch)
+        _require(adds_up, f"{where}.lengths", lengths, "as many as the batch, tokens in all")
+    _check_timings(record)
 
 
 def _check_timings(record: Record) -> None:
-    _require(len(record.timings) > 0, "timings", [], "at least one")
     cases = {case.id: case for case in record.cases}
-    named = {"case": tuple(cases), "layout": LAYOUTS, "timed_by": ("events", "host")}
     seen: set[tuple[str, str, str, int]] = set()
     repetitions: dict[str, int] = {}
     for index, timing in enumerate(record.timings):
         where = f"timings[{index}]"
-        for name, accepted in named.items():
-            value = getattr(timing, name)
-            _require(value in accepted, f"{where}.{name}", value, ", ".join(accepted))
+        _require(timing.case in cases, f"{where}.case", timing.case, ", ".join(cases))
         key = (timing.case, timing.peer, timing.layout, timing.page_size)
-        once = "each case, peer, layout and page size once"
-        _require(key not in seen, where, " ".join(map(str, key)), once)
+        _require(key not in seen, where, key, "each case, peer, layout and page size once")
         seen.add(key)
-        _positive(where, timing, "page_size", "pages", "calls")
         case = cases[timing.case]
         pages = case.batch if timing.layout == "contiguous" else case.pages(timing.page_size)
         fits, needed = timing.pages == (pages or timing.pages), f"{pages}, what the case needs"
         _require(fits, f"{where}.pages", timing.pages, needed)
         moved, least = timing.moved_bytes, f"at least {case.kv_bytes}, its K and V"
         _require(moved >= case.kv_bytes, f"{where}.moved_bytes", moved, least)
-        error, rounds = timing.relative_error, len(timing.seconds)
-        _require(error >= 0, f"{where}.relative_error", error, "at least 0")
+        rounds = len(timing.seconds)
         others = repetitions.setdefault(timing.case, rounds)
         alike = f"{others}, as the others of the case"
         _require(rounds == others, f"{where}.seconds", f"{rounds} repetitions", alike)
-
-
-def _positive(where: str, part: Any, *names: str) -> None:
-    """Refuse counts below 1, and seconds that are none or not above 0."""
-    for name in names:
-        value = getattr(part, name)
-        _require(value >= 1, f"{where}.{name}", value, "a whole number, at least 1")
-    seconds: tuple[float, ...] = getattr(part, "seconds", (1.0,))
-    _require(len(seconds) > 0, f"{where}.seconds", [], "at least one repetition")
-    for index, each in enumerate(seconds):
-        _require(each > 0, f"{where}.seconds[{index}]", each, "a time above 0")

@@ -58,8 +58,7 @@ class DecodeShape(NamedTuple):
     """The sizes of a decode step: one new token a request, K and V in pages.
 
     ``dtype`` is that of q. ``pages`` are those of the pool, ``max_pages`` the width of the table,
-    ``longest`` the greatest length, ``tokens`` the sum. ``latent`` says that V is a view of the
-    first ``value_dim`` elements of K, as in multi-head latent attention: its bytes count once.
+    ``longest`` the greatest length, ``tokens`` the sum, ``latent`` as in a :class:`CaseShape`.
     """
 
     dtype: str
@@ -112,14 +111,12 @@ def case_of(
 
 
 def running_lengths(trace: str, batch: int, seed: int = 0) -> tuple[int, ...]:
-    """Draw what requests of a trace hold in a decode step; the same seed gives the same lengths.
+    """Draw what requests of a trace hold in a decode step, without replacement.
 
     A request is in as many steps as it has output tokens, so it is drawn with that weight, at any
-    of these steps alike: it then holds its prompt and the output so far. Drawn without
-    replacement.
+    of these steps alike: it then holds its prompt and the output so far.
     """
-    path = data_file(f"traces/{trace}.requests.csv")
-    with path.open(newline="", encoding="utf-8") as file:
+    with data_file(f"traces/{trace}.requests.csv").open(newline="", encoding="utf-8") as file:
         rows = [(int(r["prompt_tokens"]), int(r["output_tokens"])) for r in csv.DictReader(file)]
     prompts, outputs = np.array(rows, dtype=np.int64).T
     most = np.count_nonzero(outputs)
@@ -157,18 +154,9 @@ class Placement:
     def sizes(self) -> DecodeShape:
         """The sizes of the step; its pages fill the pool."""
         case, counts = self.case, self.counts
-        names = (
-            "dtype",
-            "batch",
-            "q_heads",
-            "kv_heads",
-            "head_dim",
-            "value_dim",
-            "tokens",
-            "latent",
-        )
+        of_case = ("dtype", "batch", *ModelHeads._fields[1:], "tokens")
         return DecodeShape(
-            **{name: getattr(case, name) for name in names},
+            **{name: getattr(case, name) for name in of_case},
             page_size=self.page_size,
             pages=int(counts.sum()),
             max_pages=int(counts.max()),
@@ -220,15 +208,13 @@ class Sweep:
 
     def placements(self) -> list[Placement]:
         """Return the contiguous layout, then those with pages."""
-        paged = [
-            Placement(self.case, how, size) for size in self.page_sizes for how in self.layouts
-        ]
-        return [contiguous(self.case), *paged]
+        paged = ((how, size) for size in self.page_sizes for how in self.layouts)
+        return [contiguous(self.case), *(Placement(self.case, *each) for each in paged)]
 
 
 def gpu_sweeps(page_sizes: tuple[int, ...], *, quick: bool, seed: int) -> list[Sweep]:
     """Return what is measured on a GPU: 16-bit caches of 0.5 to 9 GB."""
-    sizes, few, dtype = _by_importance(page_sizes), _few(page_sizes), "bfloat16"
+    (sizes, few), dtype = _by_importance(page_sizes), "bfloat16"
 
     def fixed(heads: ModelHeads, batch: int, context_tokens: int) -> CaseShape:
         return case_of(heads, (context_tokens,) * batch, dtype)
@@ -261,7 +247,7 @@ def cpu_sweeps(
     float32 because torch's attention on a CPU converts 16-bit elements one tile at a time, several
     times slower than memory: pages would hide behind that.
     """
-    sizes, few, dtype = _by_importance(page_sizes), _few(page_sizes), "float32"
+    (sizes, few), dtype = _by_importance(page_sizes), "float32"
 
     def at_least(heads: ModelHeads, batch: int, context_tokens: int) -> CaseShape:
         per_request = context_tokens * heads.token_bytes(dtype)
@@ -285,25 +271,21 @@ def cpu_sweeps(
     ]
 
 
-def _few(page_sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in FEW_PAGE_SIZES if size in page_sizes) or page_sizes[:1]
-
-
-def _by_importance(page_sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys((*_few(page_sizes), *page_sizes)))
+def _by_importance(page_sizes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return all page sizes, the most telling first, and the few of them."""
+    few = tuple(size for size in FEW_PAGE_SIZES if size in page_sizes) or page_sizes[:1]
+    return tuple(dict.fromkeys((*few, *page_sizes))), few
 
 
 def check_page_sizes(page_sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return page sizes in ascending order, each once.
+    """Return page sizes in ascending order, each once; each must divide the contexts' step.
 
-    Each must divide the step of the contexts: else pages would not be full, and each size would
-    move other bytes.
+    Else pages would not be full, and each size would move other bytes.
     """
+    accepted = f"accepted: powers of 2 from 1 to {CONTEXT_STEP}"
     for size in page_sizes:
         if size < 1 or CONTEXT_STEP % size:
-            raise LedgerError(
-                f"a page size is {size}; accepted: powers of 2 from 1 to {CONTEXT_STEP}"
-            )
+            raise LedgerError(f"a page size is {size}; {accepted}")
     if not page_sizes:
-        raise LedgerError("no page sizes; accepted: at least one")
+        raise LedgerError(f"no page sizes; {accepted}")
     return tuple(sorted(set(page_sizes)))

@@ -306,9 +306,9 @@ _tuned: dict[tuple[Any, ...], Tiles] = {}
 def tuned_plan(inputs: DecodeInputs) -> DecodePlan:
     """Check a decode step, get its memory, and return what launches it, under tuned tiles.
 
-    On a GPU, a few ways to cut the work are timed the first time that heads of this shape and type
-    come in a large step, and the fastest is kept for all of them: so layouts and page sizes are
-    compared under the same tiles. What the kernel cannot do is a LedgerError before any launch.
+    On a GPU, a few ways to cut the work are timed when heads of this shape and type first come in a
+    large step, and the fastest is kept: so layouts and page sizes are compared under the same
+    tiles. What the kernel cannot do is a LedgerError before any launch.
     """
     plan, q, k_pages = DecodePlan(inputs), inputs.q, inputs.k_pages
     if q.device.type != "cuda":
@@ -372,15 +372,12 @@ def _split_tokens(shape: DecodeShape, tiles: Tiles, units: int) -> int:
     """Return a stretch that gives every unit several programs, all nearly as long."""
     tokens, split = tiles.tokens, tiles.split_tokens
     if tokens < _LEAST_DOT or tokens & (tokens - 1):
-        raise LedgerError(
-            f"tiles.tokens is {tokens}; accepted: a power of two, at least {_LEAST_DOT}"
-        )
+        accepted = f"a power of two, at least {_LEAST_DOT}"
+        raise LedgerError(f"tiles.tokens is {tokens}; accepted: {accepted}")
     if split is not None:
         if split < 1 or split % tokens:
-            raise LedgerError(
-                f"tiles.split_tokens is {split}; accepted: a multiple of the {tokens} tokens of a "
-                "step"
-            )
+            accepted = f"a multiple of the {tokens} tokens of a step"
+            raise LedgerError(f"tiles.split_tokens is {split}; accepted: {accepted}")
         return split
     heads = shape.kv_heads * triton.cdiv(shape.group, _rows(shape.group))
     wanted = shape.tokens * heads // (units * _PROGRAMS_PER_UNIT)
@@ -435,6 +432,7 @@ def join_constants(shape: DecodeShape) -> dict[str, int]:
 
 def _check_kernel(shape: DecodeShape, q: torch.Tensor) -> None:
     """Refuse what the kernel cannot do, before any launch."""
+    accepted = "accepted by the Triton kernel"
     for name, value, most in (
         ("head_dim", shape.head_dim, MOST_HEAD_DIM),
         ("value_dim", shape.value_dim, MOST_HEAD_DIM),
@@ -442,9 +440,6 @@ def _check_kernel(shape: DecodeShape, q: torch.Tensor) -> None:
         ("the longest length", shape.longest, _MOST_LENGTH),
     ):
         if value > most:
-            raise LedgerError(f"{name} is {value}; accepted by the Triton kernel: at most {most}")
+            raise LedgerError(f"{name} is {value}; {accepted}: at most {most}")
     if q.device.type != "cuda" and not isinstance(attend, InterpretedFunction):
-        raise LedgerError(
-            f"q is on {q.device}; accepted by the Triton kernel: a GPU "
-            "(or TRITON_INTERPRET=1 set before Triton is imported, for tests)"
-        )
+        raise LedgerError(f"q is on {q.device}; {accepted}: a GPU (or TRITON_INTERPRET=1, to test)")
