@@ -442,9 +442,7 @@ class ContiguousOracle:
 
 PAGE_SIZES = [1, 2, 3, 4, 5, 8]
 EIGHTHS = st.integers(0, 16).map(lambda n: n / 8)  # sums of them are exact
-CACHE_OPTIONS = st.fixed_dictionaries(
-    {"compute_last_token": st.booleans()},
-).flatmap(
+CACHE_OPTIONS = st.fixed_dictionaries({"compute_last_token": st.booleans()}).flatmap(
     lambda options: st.sampled_from(
         [
             options,

@@ -135,9 +135,7 @@ NO_LENGTHS: dict[str, tuple[Any, str]] = {
     ],
     ids=["paged", "contiguous", "shared", "envelope"],
 )
-def test_what_is_no_sequence_of_lengths_is_named(
-    case: str, account: Callable[[Any], object]
-) -> None:
+def test_what_is_no_list_of_lengths_is_named(case: str, account: Callable[[Any], object]) -> None:
     value, shown = NO_LENGTHS[case]
     with pytest.raises(kv.LedgerError) as caught:
         account(iter([]) if case == "empty generator" else value)
@@ -300,9 +298,7 @@ def test_final_lengths_are_one_a_request_and_no_request_shrinks() -> None:
         (HUGE, f"prefix is {HUGE}; "),
     ],
 )
-def test_a_bad_prefix_is_named_and_so_is_the_request_it_does_not_fit(
-    prefix: Any, shown: str
-) -> None:
+def test_a_bad_prefix_is_named_and_the_request_it_exceeds(prefix: Any, shown: str) -> None:
     accepted = "prefix is a whole number of tokens, from 0 to the shortest request"
     for lengths in (GOOD, {5: 1, 9: 2}):
         with pytest.raises(kv.LedgerError) as caught:
@@ -452,9 +448,7 @@ def test_an_unknown_data_type_is_named_with_those_there_are(dtype: Any) -> None:
         ({"window_layers": 2, "window": 0}, "mine: window is 0; window layers need a window"),
     ],
 )
-def test_a_bad_shape_is_named_with_its_model_and_field(
-    change: dict[str, Any], message: str
-) -> None:
+def test_a_bad_shape_is_named_with_its_field(change: dict[str, Any], message: str) -> None:
     shape: dict[str, Any] = {"full_layers": 2, "kv_heads": 8, "head_dim": 128} | change
     with pytest.raises(kv.LedgerError) as caught:
         kv.Model("mine", **shape)

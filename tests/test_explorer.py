@@ -145,8 +145,6 @@ def computed(page: Page, inputs: list[dict[str, str]]) -> list[dict[str, Any]]:
 
 
 # ---------------------------------------------------------------- the package, asked the same
-
-
 def literal(text: str) -> Any:
     """What a typed text stands for: nothing, a whole number, another number, or a word."""
     word = text.strip()
@@ -266,7 +264,6 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- a thousand inputs
-
 ODD_WORDS = ("0", "-3", "2.5", "5.0", "1e3", "x", "nan", "1O24", "'", "1e400", "-0.0", "", "é\t")
 ODD_COSTS = ("", "-1", "-0.5", "abc", "1/0", "nan", "inf", "1e400", "-1/4", "1/", "0x1", "<b>1</b>")
 TEST_MODELS = ("Llama-3.1-8B", "Gemma-3-27B", "DeepSeek-V3/R1", "OPT-175B")
@@ -404,7 +401,7 @@ def test_the_random_inputs_reach_answers_and_errors_of_every_kind() -> None:
         ),
     ],
 )
-def test_what_is_hard_for_a_float_a_tie_or_a_word(
+def test_hard_for_a_float_a_tie_or_a_word(
     page: Page, typed: dict[str, str], words: str | None
 ) -> None:
     whole = {
@@ -503,7 +500,6 @@ def test_an_unknown_trace_is_the_package_s_error(page: Page) -> None:
 
 
 # ---------------------------------------------------------------- files
-
 TOKENS = "prompt_tokens,output_tokens\n"
 GOOD = {
     "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
@@ -626,8 +622,6 @@ def test_damaged_files_that_both_read_are_read_alike(page: Page, tmp_path: Path)
 
 
 # ---------------------------------------------------------------- the page itself
-
-
 def ledger_on(page: Page) -> dict[str, list[str]]:
     """The ledger's table as it is shown: each quantity with a value for each policy."""
     rows: list[list[str]] = page.evaluate(
@@ -684,9 +678,7 @@ def test_what_is_typed_is_shown_as_the_package_has_it(opened: Callable[..., Page
 
 
 @pytest.mark.parametrize(("page_size", "prefix"), [(4, 8), (3, 5), (16, 4), (1, 1)])
-def test_the_squares_are_the_slots_of_the_ledger(
-    opened: Callable[..., Page], page_size: int, prefix: int
-) -> None:
+def test_the_squares_are_slots(opened: Callable[..., Page], page_size: int, prefix: int) -> None:
     lengths = [20, 9, 23]
     state = f"#lengths=20,9,23&page_size={page_size}&prefix={prefix}&reserve=32"
     counts = opened(state).evaluate(
@@ -803,7 +795,6 @@ def test_each_error_stands_at_its_setting(opened: Callable[..., Page]) -> None:
 
 
 # ---------------------------------------------------------------- files and markup
-
 MARKUP = "<img src=x onerror=\"document.title='ran'\"><script>document.title='ran'</script>'\"&amp;"
 
 
@@ -912,8 +903,6 @@ def test_a_file_too_large_is_refused_unread(opened: Callable[..., Page]) -> None
 
 
 # ---------------------------------------------------------------- the link
-
-
 def test_the_address_holds_the_settings_and_restores_them(opened: Callable[..., Page]) -> None:
     page = opened()
     before = page.evaluate("history.length")
@@ -1023,7 +1012,7 @@ def test_too_many_lengths_for_a_link_are_said_so(opened: Callable[..., Page]) ->
         ("#=&&&===", "this link has a setting ''; accepted: lengths"),
     ],
 )
-def test_a_malformed_link_is_said_and_never_run(
+def test_a_malformed_link_is_said(
     opened: Callable[..., Page], state: str, message: str | None
 ) -> None:
     page = opened(state.replace(" ", "%20").replace("&amp;", "%26amp%3B"))
@@ -1049,8 +1038,6 @@ def test_a_file_named_by_a_link_is_asked_for(opened: Callable[..., Page]) -> Non
 
 
 # ---------------------------------------------------------------- looks, weight and making
-
-
 def test_without_scripts_the_page_says_what_it_needs(browser: Browser, site: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -1081,7 +1068,7 @@ STATES = (
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("mode", MODES)
-def test_every_state_passes_the_checks_of_a_page(
+def test_every_state_passes_page_checks(
     browser: Browser, site: Path, mode: str, width: int
 ) -> None:
     server = serve(site)

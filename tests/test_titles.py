@@ -47,8 +47,6 @@ def traces() -> survey.Traces:
 
 
 # ---------------------------------------------------------------- no title is typed
-
-
 def figure_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
     """Yield every call of ``figure`` in a notebook, with its id."""
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
@@ -107,8 +105,6 @@ def test_stored_titles_say_an_answer_each() -> None:
 
 
 # ---------------------------------------------------------------- each follows its data
-
-
 lengths_of = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
 
@@ -231,8 +227,6 @@ def test_a_fit_that_is_no_line_says_so() -> None:
 
 
 # ---------------------------------------------------------------- where they stand
-
-
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.text("abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30))

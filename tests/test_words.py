@@ -67,8 +67,6 @@ SHOWN = list(_shown_figures())
 
 
 # ---------------------------------------------------------------- terms
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_terms_are_in_the_glossary_and_linked_at_first_use_only(path: Path) -> None:
     used = named("term", prose(path))
@@ -90,8 +88,6 @@ def test_the_words_of_the_argument_are_linked_somewhere(term: str) -> None:
 
 
 # ---------------------------------------------------------------- figures
-
-
 @pytest.mark.parametrize(("path", "figure", "at"), SHOWN, ids=[figure for _, figure, _ in SHOWN])
 def test_a_figure_is_referred_to_before_it_appears(path: Path, figure: str, at: int) -> None:
     before = "\n".join(text for kind, text, _ in cells(path)[:at] if kind == "markdown")
@@ -99,8 +95,6 @@ def test_a_figure_is_referred_to_before_it_appears(path: Path, figure: str, at: 
 
 
 # ---------------------------------------------------------------- equations
-
-
 def equations(path: Path) -> list[str]:
     """Return the labels of all displayed equations, an empty one where there is none."""
     return [label for _, label in _EQUATION.findall(prose(path))]
@@ -116,8 +110,6 @@ def test_every_equation_has_a_label_of_its_own_and_is_referred_to() -> None:
 
 
 # ---------------------------------------------------------------- sources
-
-
 def test_every_source_can_be_found_and_is_cited() -> None:
     entries = parse_file(str(CHAPTERS / "references.bib")).entries
     text = "\n".join(prose(path) for path in PAGES)

@@ -51,9 +51,7 @@ def test_doubling_a_page_never_takes_more_pages_and_never_leaves_less_slack(
 
 
 @given(LENGTHS, PAGE_SIZE)
-def test_the_distribution_holds_every_request_and_the_mean(
-    lengths: list[int], page_size: int
-) -> None:
+def test_the_distribution_holds_every_request(lengths: list[int], page_size: int) -> None:
     slacks = [pages_of(n, page_size) * page_size - n for n in lengths]
     distribution = kv.tail_slack_distribution(lengths, page_size)
     assert distribution.requests.tolist() == [slacks.count(s) for s in range(page_size)]
@@ -74,9 +72,7 @@ def brute_growth(starts: list[int], ends: list[int], page_size: int) -> tuple[in
 
 
 @given(st.data(), st.integers(1, 64))
-def test_growth_slack_equals_walking_through_every_length(
-    data: st.DataObject, page_size: int
-) -> None:
+def test_growth_slack_is_that_of_every_length(data: st.DataObject, page_size: int) -> None:
     starts = data.draw(st.lists(st.integers(1, 90), min_size=1, max_size=12))
     ends = [n + data.draw(st.integers(0, 90)) for n in starts]
     growth = kv.growth_tail_slack(ends, page_size, start_lengths=starts)
@@ -135,7 +131,6 @@ def test_many_requests_of_one_length_cost_one_row() -> None:
 
 
 # --- Reserved ahead, in one piece ---------------------------------------------------------------
-
 RESERVED = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
 
 
@@ -167,9 +162,7 @@ def test_policies_reserve_what_a_loop_reserves(lengths: list[int], reserve: int 
 
 @pytest.mark.parametrize("reserve", [6000, "pow2", "oracle"])
 @given(data=st.data())
-def test_reserved_slots_split_into_what_is_used_later_and_what_never_is(
-    data: st.DataObject, reserve: int | str
-) -> None:
+def test_reserved_slots_split_by_later_use(data: st.DataObject, reserve: int | str) -> None:
     now = data.draw(RESERVED)
     final = [n + data.draw(st.integers(0, 1000)) for n in now]
     ledger = kv.contiguous(now, reserve, final_lengths=final)
@@ -185,9 +178,7 @@ def test_reserved_slots_split_into_what_is_used_later_and_what_never_is(
 
 
 @given(lengths=RESERVED, maximum=st.integers(1, 5000))
-def test_refused_requests_are_counted_apart_and_nowhere_else(
-    lengths: list[int], maximum: int
-) -> None:
+def test_refused_requests_are_counted_apart(lengths: list[int], maximum: int) -> None:
     kept = [n for n in lengths if n <= maximum]
     ledger = kv.contiguous(lengths, maximum, over_maximum="count")
     assert ledger.refused_requests == len(lengths) - len(kept)

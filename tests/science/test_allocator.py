@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import kvledger as kv
 from kvledger.replays.allocator import PagePool, PageTable
@@ -49,8 +43,6 @@ def hit_of(pool: PagePool, tokens: Sequence[int], **options: Any) -> int:
 
 
 # ---- the order of vLLM 0.33's block manager, line by line ---------------------------------------
-
-
 def test_null_page_is_never_handed_out() -> None:
     pool = engine_pool(8)
     assert (pool.pages, pool.usable_pages, pool.free_pages) == (9, 8, tuple(tok(1, 8)))
@@ -174,8 +166,6 @@ def test_contexts_separate_pages(case: str) -> None:
 
 
 # ---- the cases of the article and the other engine ----------------------------------------------
-
-
 def distinct(lengths: Sequence[int], outputs: int = 1) -> list[tuple[list[int], int]]:
     return [(tok(1000 * (i + 1), n), outputs) for i, n in enumerate(lengths)]
 
@@ -245,7 +235,7 @@ def test_two_identical_prompts_by_either_rule(option: bool, pages: int) -> None:
     st.integers(1, 6),
     st.booleans(),
 )
-def test_a_pool_shares_what_the_snapshot_shares(
+def test_a_pool_shares_as_a_snapshot(
     requests: list[list[int]], page_size: int, computed: bool
 ) -> None:
     pool = PagePool(200, page_size, prefix_cache=True)
@@ -269,8 +259,6 @@ def test_pages_are_keyed_only_while_all_tokens_are_known() -> None:
 
 
 # ---- copy-on-write as the paper has it ----------------------------------------------------------
-
-
 def test_the_second_writer_writes_in_place() -> None:
     pool = PagePool(16, P)
     first = pool.admit(9)
@@ -338,7 +326,6 @@ def test_results_read_well() -> None:
 
 
 # ---- parallel sampling and beam search ----------------------------------------------------------
-
 SMALL = st.integers(1, 20)
 FEW = st.integers(1, 6)
 
@@ -381,9 +368,7 @@ def naive_beams(
 
 
 @given(SMALL, FEW, FEW, st.data())
-def test_beams_hold_one_page_for_each_history(
-    prompt: int, n: int, p: int, data: st.DataObject
-) -> None:
+def test_beams_hold_a_page_a_history(prompt: int, n: int, p: int, data: st.DataObject) -> None:
     steps = data.draw(
         st.lists(st.lists(st.integers(0, n - 1), min_size=n, max_size=n), max_size=12)
     )
@@ -444,8 +429,6 @@ def test_one_output_token_takes_no_step() -> None:
 
 
 # ---- a naive model, one operation at a time -----------------------------------------------------
-
-
 class PagePoolMachine(RuleBasedStateMachine):
     """A pool beside lists and whole beginnings: a queue that is a list, keys that are texts."""
 
@@ -491,10 +474,7 @@ class PagePoolMachine(RuleBasedStateMachine):
                 if len(known) == len(content):
                     self.keys[pages[len(content) // p - 1]] = known
 
-    @rule(
-        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14),
-        computed=st.booleans(),
-    )
+    @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14), computed=st.booleans())
     def admit(self, tokens: list[int], computed: bool) -> None:
         p = self.pool.page_size
         found: list[int] = []
@@ -613,10 +593,7 @@ def test_a_page_pool_agrees_over_thousands_of_operations(seed: int, prefix_cache
         index = int(rng.integers(99))
         name = rng.choice(["admit", "append", "fork", "release"], p=[0.35, 0.25, 0.15, 0.25])
         if name == "admit":
-            machine.admit(
-                tokens=tokens,
-                computed=bool(rng.integers(2)),
-            )
+            machine.admit(tokens=tokens, computed=bool(rng.integers(2)))
         elif machine.model:
             match name:
                 case "append":
@@ -636,8 +613,6 @@ def test_a_page_pool_agrees_over_thousands_of_operations(seed: int, prefix_cache
 
 
 # ---- each invariant broken by hand --------------------------------------------------------------
-
-
 def busy_pool() -> Any:
     """Return a pool with held, shared, cached and free pages, and a cached page nobody holds."""
     pool = PagePool(12, P, prefix_cache=True, null_pages=1)
@@ -713,8 +688,6 @@ def test_a_broken_page_pool_is_found(name: str) -> None:
 
 
 # ---- bad input ----------------------------------------------------------------------------------
-
-
 def held(pool: PagePool) -> PageTable:
     return admit(pool, tok(0, 5))
 

@@ -72,8 +72,6 @@ def refusal(path: Any, **arguments: Any) -> str:
 
 
 # --- Published models ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_the_config_of_every_tabulated_model_gives_its_row(name: str, tmp_path: Path) -> None:
     row, tabulated = ROWS[name], kv.load_models()[name]
@@ -131,9 +129,7 @@ OTHERS: dict[str, list[tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_published_models_are_grouped_by_what_their_layers_keep(
-    name: str, tmp_path: Path
-) -> None:
+def test_other_published_models_are_grouped_by_layer(name: str, tmp_path: Path) -> None:
     assert groups_of(published(tmp_path, name)) == OTHERS[name]
 
 
@@ -147,7 +143,6 @@ def test_growing_layers_come_first_then_capped_ones_then_states(name: str, tmp_p
 
 
 # --- What transformers caches -------------------------------------------------------------------
-
 CHUNKED = ("llama4_text",)
 # transformers repeats these K and V heads before it caches them; engines do not.
 REPEATED = {"falcon:new": (4, 2)}
@@ -199,9 +194,7 @@ def test_a_model_keeps_what_transformers_was_seen_to_cache(case: str, tmp_path: 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_windows_hold_what_the_next_token_needs_as_transformers_does(
-    case: str, tmp_path: Path
-) -> None:
+def test_windows_hold_what_the_next_token_needs(case: str, tmp_path: Path) -> None:
     row, tokens = CASES[case], RECORDED["head"]["tokens"]
     model = read(tmp_path, row["config"])
     held = {(layer.get("window"), layer["tokens"]) for layer in row["layers"] if "tokens" in layer}
@@ -300,13 +293,9 @@ def test_what_an_inner_config_leaves_out_is_what_the_class_takes(kind: str, tmp_
 
 
 # --- Ranks --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("heads", [1, 2, 4, 8, 12, 32, 40, 96])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8, 16, 32])
-def test_a_rank_keeps_the_heads_that_its_queries_read(
-    heads: int, ranks: int, tmp_path: Path
-) -> None:
+def test_a_rank_keeps_the_heads_it_reads(heads: int, ranks: int, tmp_path: Path) -> None:
     """Query head by query head: rank r has the r-th part of them, and needs the K they read."""
     for kv_heads in (n for n in range(1, heads + 1) if heads % n == 0):
         config = LLAMA | {
@@ -370,8 +359,6 @@ def test_a_split_model_is_not_split_again(tmp_path: Path) -> None:
 
 
 # --- Data types ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("change", "arguments", "n_bytes"),
     [
@@ -437,13 +424,9 @@ def test_a_state_of_qwen3_next_is_as_wide_as_its_convolution_unless_named(tmp_pa
 
 
 # --- Where the model stands in the file, and the file in the folder -------------------------------
-
-
 @pytest.mark.parametrize("inner", INNER_CONFIGS)
 @pytest.mark.parametrize("wrapper", sorted(WRAPPERS - set(FAMILIES)))
-def test_the_language_model_of_a_multimodal_config_is_read(
-    wrapper: str, inner: str, tmp_path: Path
-) -> None:
+def test_a_multimodal_language_model_is_read(wrapper: str, inner: str, tmp_path: Path) -> None:
     config = {"model_type": wrapper, inner: LLAMA, "vision_config": {"num_hidden_layers": 24}}
     assert read(tmp_path, config).groups == load_model("Llama-3.1-8B").groups
 
@@ -466,7 +449,7 @@ def test_a_folder_a_file_and_a_path_are_the_same(tmp_path: Path) -> None:
     assert kv.slots_from_bytes(131072, str(tmp_path)) == 1
 
 
-def test_a_name_of_the_table_comes_before_a_folder(
+def test_a_tabulated_name_precedes_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -543,7 +526,6 @@ def test_the_source_names_the_file_the_architecture_and_the_defaults(tmp_path: P
 
 
 # --- Bad input ------------------------------------------------------------------------------------
-
 NUMBER = "a whole number of at least 1 is accepted"
 BY_HAND = "give the shape by hand, as kvledger.Model(name, full_layers=..."
 
@@ -603,9 +585,7 @@ def changed(config: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("field", "value", "message"), BAD)
-def test_a_bad_field_is_named_with_its_file_and_value(
-    field: str, value: Any, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_field_is_named(field: str, value: Any, message: str, tmp_path: Path) -> None:
     message, config = f"{field}{message}", changed(LLAMA, {field: value})
     path = written(tmp_path, config)
     assert refusal(path).startswith(f"{path}: {message}")
@@ -708,9 +688,7 @@ def test_an_unknown_architecture_is_told_the_near_ones_and_what_to_do(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["Qwen3.5-27B", "Kimi-K3", "Gemma-3-27B", "Llama-4-Scout"])
-def test_a_multimodal_config_without_its_language_model_is_an_error(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_multimodal_config_needs_its_language_model(name: str, tmp_path: Path) -> None:
     config = copy.deepcopy(PUBLISHED[name]["config"])
     inner = config.pop("text_config")
     with pytest.raises(kv.LedgerError, match=r"text_config is missing; a \w+ config has one of"):
@@ -770,9 +748,7 @@ def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
             load_model(odd)
 
 
-def test_a_file_larger_than_any_config_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvledger.models.config_fields._LARGEST_BYTES", 100)
     path = written(tmp_path, LLAMA)
     with pytest.raises(kv.LedgerError, match="more than 100 bytes"):
@@ -807,9 +783,7 @@ JSON = st.recursive(
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_any_value_of_any_field_gives_a_model_or_one_clear_error(
-    tmp_path: Path, data: st.DataObject
-) -> None:
+def test_any_value_gives_a_model_or_one_clear_error(tmp_path: Path, data: st.DataObject) -> None:
     configs = [row["config"] for row in CASES.values()]
     configs += [entry["config"] for entry in PUBLISHED.values()]
     config = copy.deepcopy(data.draw(st.sampled_from(configs)))
@@ -834,8 +808,6 @@ def test_any_value_of_any_field_gives_a_model_or_one_clear_error(
 
 
 # --- Models of several widths -----------------------------------------------------------------
-
-
 def test_a_size_that_differs_between_layers_is_read_from_its_group(tmp_path: Path) -> None:
     model = published(tmp_path, "Gemma-4-26B-A4B", name="gemma")
     per_token = 5 * 2 * 2 * 512 * 2 + 25 * 2 * 8 * 256 * 2

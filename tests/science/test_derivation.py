@@ -56,8 +56,6 @@ def raw_of(folder: Path, name: str) -> Path:
 
 
 # --------------------------------------------------------------------------- the manifest
-
-
 def test_the_manifest_names_every_file_and_no_other() -> None:
     there = {p.relative_to(DATA).as_posix() for p in DATA.rglob("*") if p.is_file()}
     records = {path for path, entry in ENTRIES.items() if entry["kind"] == "record"}
@@ -109,8 +107,6 @@ def test_a_broken_manifest_is_named(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------- length tables
-
-
 @pytest.mark.parametrize("name", TRACE_NAMES)
 def test_a_length_table_is_sorted_whole_and_in_unix_lines(name: str) -> None:
     data = (DATA / f"traces/{name}.lengths.csv").read_bytes()
@@ -142,9 +138,7 @@ def test_a_length_table_gives_what_the_raw_trace_gives(raw_traces: Path, name: s
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 8, 16, 64])
-def test_slack_averaged_over_growth_needs_the_marginals_only(
-    raw_traces: Path, page_size: int
-) -> None:
+def test_slack_over_growth_needs_the_marginals_only(raw_traces: Path, page_size: int) -> None:
     table = load_lengths("azure_code_2023")
     trace = load_trace(raw_of(raw_traces, "azure_code_2023"))
     # Every length that every request passes through, one by one.
@@ -161,11 +155,9 @@ def test_slack_averaged_over_growth_needs_the_marginals_only(
     assert up_to(table.total) - up_to(table.prompt) == raw
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 30)), min_size=1, max_size=40),
-)
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 30)), min_size=1, max_size=40))
 @settings(deadline=None)
-def test_any_trace_survives_its_table(
+def test_any_trace_survives(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]]
 ) -> None:
     trace = Trace([p for p, _ in rows], [o for _, o in rows])
@@ -201,8 +193,6 @@ def test_an_unknown_trace_lists_the_known_ones() -> None:
 
 
 # --------------------------------------------------------------------------- block tables
-
-
 def share(frame: pd.DataFrame, window: int, how: str, blocks: str, preamble: str) -> float:
     row = frame[
         (frame.window_requests == window)
@@ -289,8 +279,6 @@ def test_a_trace_without_block_ids_has_no_block_table() -> None:
 
 
 # --------------------------------------------------------------------------- request tables
-
-
 @pytest.mark.parametrize("name", ["azure_conv_2023", "mooncake_conversation"])
 def test_a_request_table_holds_the_raw_trace(name: str) -> None:
     raw, table = kv.load_trace(next(raw_folder().glob(f"{name}.*"))), kv.load_requests(name)
@@ -319,7 +307,7 @@ def same_pattern(
         max_size=12,
     )
 )
-def test_any_chained_trace_comes_back(
+def test_chains_come_back(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, int, int]]
 ) -> None:
     ids: list[list[int]] = []
@@ -350,7 +338,6 @@ def test_what_is_no_request_table_is_refused() -> None:
 
 
 # --------------------------------------------------------------------------- neighbours
-
 prefixes = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=6), min_size=1, max_size=14)
 
 
@@ -371,7 +358,7 @@ def _brute(page_ids: list[list[int]], window: int, skip: set[int], how: str) -> 
     st.sampled_from(["groups", "sliding"]),
 )
 @settings(deadline=None)
-def test_neighbours_share_what_counting_by_hand_finds(
+def test_neighbours_by_hand(
     page_ids: list[list[int]], window: int, skip: set[int], how: Any
 ) -> None:
     found = neighbour_sharing(page_ids, window, skip=skip, how=how)
@@ -398,8 +385,6 @@ def test_neighbours_refuse_what_is_no_window_or_no_chain() -> None:
 
 
 # --------------------------------------------------------------------------- deriving
-
-
 def tree(folder: Path) -> dict[str, bytes]:
     return {
         p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
@@ -482,7 +467,7 @@ def test_another_raw_file_is_refused_and_nothing_written(small: Path, tmp_path: 
     assert not out.exists()
 
 
-def test_another_table_is_refused_or_put_into_the_manifest(
+def test_another_table_is_refused(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shifted(trace: Trace) -> pd.DataFrame:
@@ -501,7 +486,7 @@ def test_another_table_is_refused_or_put_into_the_manifest(
     ]
 
 
-def test_a_failed_write_leaves_the_old_tables(
+def test_a_failed_write_leaves_old(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -522,8 +507,6 @@ def test_a_failed_write_leaves_the_old_tables(
 
 
 # --------------------------------------------------------------------------- facts
-
-
 @pytest.mark.parametrize(
     ("name", "columns", "rows"),
     [

@@ -53,9 +53,7 @@ def test_a_default_is_accepted_by_its_own_kernel(id: str) -> None:
         ("lmcache", [256], [512]),
     ],
 )
-def test_a_rule_reads_what_its_kernel_reads(
-    id: str, accepted: list[int], refused: list[int]
-) -> None:
+def test_a_rule_reads_as_its_kernel(id: str, accepted: list[int], refused: list[int]) -> None:
     rule = page_size_rule(id)
     assert all(map(rule.accepts_size, accepted))
     assert not any(map(rule.accepts_size, refused))

@@ -65,9 +65,7 @@ def test_the_parts_are_the_capacity_at_every_step(result: Replay) -> None:
     assert all((values >= 0).all() for values in parts)
 
 
-def test_reserved_slots_are_parted_by_whether_they_are_used_later(
-    three: dict[str, Replay],
-) -> None:
+def test_reserved_slots_are_parted_by_later_use(three: dict[str, Replay]) -> None:
     result = three["reserved"]
     assert growth.part(result, "reserved_later").tolist() == [9, 6, 3, 0]
     assert growth.part(result, "reserved_never").tolist() == [56] * 4
@@ -201,10 +199,7 @@ def test_replays_are_those_of_each_policy() -> None:
         np.testing.assert_array_equal(found[name].time_s, alone.time_s)
 
 
-@given(
-    st.lists(st.integers(0, 50), min_size=2, max_size=30).map(sorted),
-    st.integers(1, 10),
-)
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=30).map(sorted), st.integers(1, 10))
 def test_bursts_have_the_same_requests_at_the_same_mean_rate(times: list[int], size: int) -> None:
     n = len(times)
     trace = kv.Trace(range(1, n + 1), [2] * n, times, [[i] for i in range(n)], 64, name="t")

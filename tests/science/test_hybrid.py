@@ -30,8 +30,6 @@ def published(folder: Path, which: str, **arguments: Any) -> kv.Model:
 
 
 # --- Token by token -------------------------------------------------------------------------------
-
-
 class Table:
     """One page table of one request, filled token by token; pages out of reach are freed."""
 
@@ -88,7 +86,7 @@ states = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(kv_groups, st.integers(1, 20), st.integers(1, 120))
-def test_pages_and_kept_tokens_are_those_of_a_simulation(
+def test_pages_and_kept_tokens_as_simulated(
     group: LayerGroup, page_size: int, longest: int
 ) -> None:
     table = Table(group, page_size)
@@ -128,7 +126,7 @@ models = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(models, st.integers(1, 20), st.lists(st.integers(1, 90), min_size=1, max_size=6))
-def test_bytes_of_separate_pages_are_those_of_a_simulation(
+def test_bytes_of_separate_pages_as_simulated(
     model: kv.Model, page_size: int, lengths: list[int]
 ) -> None:
     accounted = kv.hybrid_pages(lengths, kv.separate_layout(model, page_size))
@@ -168,8 +166,6 @@ def test_any_form_of_lengths_is_accounted_alike() -> None:
 
 
 # --- One pool for all -----------------------------------------------------------------------------
-
-
 def unified_or_none(model: kv.Model, page_size: int) -> tuple[GroupLayout, ...] | None:
     """Return a layout, or None where the rules refuse to make one."""
     try:
@@ -182,9 +178,7 @@ def unified_or_none(model: kv.Model, page_size: int) -> tuple[GroupLayout, ...] 
 
 @settings(max_examples=300, deadline=None)
 @given(models, st.integers(1, 40), st.lists(st.integers(1, 300), min_size=1, max_size=6))
-def test_unified_pages_are_equal_and_hold_everything(
-    model: kv.Model, page_size: int, lengths: list[int]
-) -> None:
+def test_unified_pages_hold_everything(model: kv.Model, page_size: int, lengths: list[int]) -> None:
     layout = unified_or_none(model, page_size)
     if layout is None:
         return
@@ -246,21 +240,14 @@ REPORTED: dict[str, tuple[str, dict[str, Any], int, str | None]] = {
     # vllm-project/vllm#35703
     "Qwen3.5 397B, two ranks": ("Qwen3.5-397B-A17B", {"tensor_parallel": 2}, 2096, None),
     # vllm-project/vllm#53749
-    "Nemotron 3.5 Lightning": (
-        "Nemotron-3.5-Lightning-30B-A3B",
-        {"dtype": "bfloat16"},
-        2096,
-        None,
-    ),
+    "Nemotron 3.5 Lightning": ("Nemotron-3.5-Lightning-30B-A3B", {"dtype": "bfloat16"}, 2096, None),
     # Kimi K3 as it is served on eight ranks with an 8-bit cache
     "Kimi K3, eight ranks": ("Kimi-K3", {"tensor_parallel": 8, "dtype": "fp8"}, 1536, "8.68"),
 }
 
 
 @pytest.mark.parametrize("case", REPORTED)
-def test_the_page_sizes_that_engines_were_seen_to_raise_are_computed(
-    case: str, tmp_path: Path
-) -> None:
+def test_page_sizes_that_engines_were_seen_to_raise(case: str, tmp_path: Path) -> None:
     which, arguments, slots, padding = REPORTED[case]
     layout = kv.unified_layout(published(tmp_path, which, **arguments))
     attention, fixed = layout
@@ -296,7 +283,7 @@ def test_the_tables_of_known_hybrids(tmp_path: Path) -> None:
     ("full", "window", "per_table"),
     [(12, 13, 13), (10, 14, 14), (10, 15, 10), (10, 20, 10), (20, 30, 20), (1, 1, 1), (2, 3, 2)],
 )
-def test_kinds_of_nearly_as_many_layers_share_one_size_of_table(
+def test_kinds_of_nearly_as_many_layers_share_tables(
     full: int, window: int, per_table: int
 ) -> None:
     model = kv.Model(
@@ -350,8 +337,6 @@ def test_what_one_pool_costs_a_short_request(tmp_path: Path) -> None:
 
 
 # --- Bad input ------------------------------------------------------------------------------------
-
-
 def test_bad_arguments_are_named() -> None:
     model = kv.load_models()["Gemma-3-27B"]
     for layout in (kv.separate_layout, kv.unified_layout):

@@ -99,9 +99,7 @@ def test_usage_is_found_wherever_it_stands(write: Any, line: Any, prompt: int, o
         (body(object="chat.completion.chunk"), "part of a stream", 0),
     ],
 )
-def test_what_cannot_be_used_is_counted_by_reason(
-    write: Any, line: Any, reason: str, failed: int
-) -> None:
+def test_the_unusable_is_counted_by_reason(write: Any, line: Any, reason: str, failed: int) -> None:
     path = write(body(), line, body(), line)
     for loaded in (kv.load_trace(path), kv.load_lengths(path)):
         assert loaded.n_requests == 2
@@ -159,10 +157,8 @@ def test_a_batchs_input_file_is_told_from_its_output(write: Any) -> None:
 
 
 # --------------------------------------------------------------------------- times
-
-
 @given(st.lists(st.integers(1_700_000_000, 1_700_000_100), min_size=1, max_size=20))
-def test_responses_come_in_the_order_of_their_creation(
+def test_responses_in_order_of_creation(
     tmp_path_factory: pytest.TempPathFactory, times: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
@@ -190,7 +186,6 @@ def test_times_are_all_or_none(write: Any) -> None:
 
 
 # --------------------------------------------------------------------------- benchmarks
-
 # The keys that vLLM 0.33 writes with --save-result --save-detailed, and those of SGLang with
 # --output-details; a failed request has an output of 0 tokens in both.
 VLLM = {

@@ -51,9 +51,7 @@ def ledgers(draw: st.DrawFn, *, pool: bool | None = None) -> kv.Ledger:
     "field", ["logical_tokens", "shared_tokens", "tail_slack_slots", "reserved_slots"]
 )
 @given(ledger=ledgers(pool=False), by=st.integers(1, 1000))
-def test_changing_one_quantity_alone_breaks_the_identity(
-    field: str, ledger: kv.Ledger, by: int
-) -> None:
+def test_changing_one_quantity_breaks_the_identity(field: str, ledger: kv.Ledger, by: int) -> None:
     # More shared tokens than logical ones is refused for its own reason.
     message = "distinct tokens|can be shared"
     with pytest.raises(kv.LedgerError, match=message):
@@ -62,9 +60,7 @@ def test_changing_one_quantity_alone_breaks_the_identity(
 
 @pytest.mark.parametrize("field", ["capacity_slots", "unallocated_slots", "external_slots"])
 @given(ledger=ledgers(pool=True), by=st.integers(1, 1000))
-def test_changing_one_part_of_a_pool_breaks_its_identity(
-    field: str, ledger: kv.Ledger, by: int
-) -> None:
+def test_changing_a_pools_part_breaks_its_identity(field: str, ledger: kv.Ledger, by: int) -> None:
     with pytest.raises(kv.LedgerError, match=r"capacity_slots is \d+; allocated \d+"):
         dataclasses.replace(ledger, **{field: (getattr(ledger, field) or 0) + by})
 
@@ -98,11 +94,9 @@ def test_a_split_that_one_side_does_not_know_is_not_known_of_the_sum() -> None:
 
 
 @given(
-    st.lists(st.integers(1, 200), min_size=2, max_size=30),
-    st.integers(1, 64),
-    st.integers(1, 29),
+    st.lists(st.integers(1, 200), min_size=2, max_size=30), st.integers(1, 64), st.integers(1, 29)
 )
-def test_the_ledger_of_all_requests_is_the_sum_of_those_of_the_parts(
+def test_the_ledger_of_all_is_the_sum_of_parts(
     lengths: list[int], page_size: int, cut: int
 ) -> None:
     parts = [part for part in (lengths[:cut], lengths[cut:]) if part]

@@ -70,7 +70,7 @@ def test_sums_are_those_of_the_list(lengths: list[int]) -> None:
 
 
 @given(LENGTHS, st.fractions(Fraction(1, 100), 1))
-def test_quantile_is_the_least_length_that_enough_requests_do_not_exceed(
+def test_a_quantile_is_the_least_length_of_enough_requests(
     lengths: list[int], share: Fraction
 ) -> None:
     at_most = {n: Fraction(sum(m <= n for m in lengths), len(lengths)) for n in lengths}
@@ -91,7 +91,6 @@ def test_long_arrays_are_counted_alike_whatever_their_longest_length(longest: in
 
 
 # --------------------------------------------------------------------------- bit by bit
-
 FAR_APART = st.one_of(st.integers(1, 50), st.integers(1, 2**40), st.integers(2**20 - 2, 2**20 + 2))
 
 
@@ -120,8 +119,6 @@ def test_a_table_may_be_asked_for_along_the_way() -> None:
 
 
 # --------------------------------------------------------------------------- forms
-
-
 @pytest.mark.parametrize("index", [0, 1 << 20, 2 * (1 << 20) + 16])
 def test_a_bad_length_is_found_in_every_chunk(index: int) -> None:
     lengths = np.full((1 << 20) * 2 + 17, 5)
@@ -178,7 +175,7 @@ def test_the_largest_sum_that_fits_and_the_next_one() -> None:
 
 
 @given(LENGTHS, st.data())
-def test_starts_and_ends_pair_up_if_and_only_if_some_order_of_them_does(
+def test_starts_and_ends_pair_up_where_some_order_does(
     starts: list[int], data: st.DataObject
 ) -> None:
     """The k-th shortest start must not exceed the k-th shortest end: then, and only then."""

@@ -15,12 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvledger as kv
-from kvledger.accounting.metadata import (
-    DEFAULT_PAGE_SIZES,
-    Interval,
-    closed_form_c,
-    exact_cost,
-)
+from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES, Interval, closed_form_c, exact_cost
 
 ARTICLE = [5, 9, 17]
 POWERS = [1, 2, 4, 8, 16]
@@ -43,9 +38,7 @@ def naive_best(lengths: list[int], sizes: list[int], c: Fraction) -> tuple[int, 
 
 
 @given(LENGTHS, SIZES, COST)
-def test_the_best_page_size_costs_least_of_all(
-    lengths: list[int], sizes: list[int], c: Fraction
-) -> None:
+def test_the_best_page_size_costs_least(lengths: list[int], sizes: list[int], c: Fraction) -> None:
     best = kv.best_page_size(lengths, c, sizes)
     assert tuple(best) == naive_best(lengths, sizes, c)
     assert kv.best_page_size(Counter(lengths), c, iter(sizes)) == best
@@ -60,7 +53,7 @@ def lookup(intervals: list[Interval], c: Fraction) -> int:
 
 
 @given(LENGTHS, SIZES, st.lists(COST, max_size=5))
-def test_the_envelope_names_the_best_page_size_for_every_cost(
+def test_the_envelope_at_every_cost(
     lengths: list[int], sizes: list[int], costs: list[Fraction]
 ) -> None:
     """At break-even costs themselves too, and just beside them."""
@@ -74,9 +67,7 @@ def test_the_envelope_names_the_best_page_size_for_every_cost(
 
 
 @given(LENGTHS, SIZES)
-def test_the_intervals_follow_one_another_from_zero_without_end(
-    lengths: list[int], sizes: list[int]
-) -> None:
+def test_intervals_follow_one_another_from_zero(lengths: list[int], sizes: list[int]) -> None:
     intervals = kv.envelope(lengths, sizes)
     assert intervals[0].c_from == 0
     assert intervals[-1].c_to == math.inf
@@ -114,7 +105,7 @@ def test_lines_that_meet_in_one_point_leave_no_empty_interval() -> None:
 
 
 @given(LENGTHS, SIZES, COST, st.fractions(0, 1, max_denominator=100))
-def test_page_sizes_near_the_best(
+def test_near_the_best(
     lengths: list[int], sizes: list[int], c: Fraction, tolerance: Fraction
 ) -> None:
     best, least = naive_best(lengths, sizes, c)
@@ -125,7 +116,7 @@ def test_page_sizes_near_the_best(
 
 
 @given(LENGTHS, SIZES, st.integers(1, 64))
-def test_the_cost_that_a_page_size_needs_is_its_interval(
+def test_a_page_size_needs_its_interval(
     lengths: list[int], sizes: list[int], page_size: int
 ) -> None:
     found = kv.c_for_page_size(lengths, page_size, sizes)

@@ -54,11 +54,7 @@ def test_every_column_of_a_row_follows_from_its_shape(row: dict[str, str]) -> No
     assert model.window_cap_bytes == per_layer * windowed * window == int(row["window_cap_bytes"])
 
     assert model.max_position == int(row["max_pos"])
-    contexts = {
-        "GiB_at_4096": 4096,
-        "GiB_at_32768": 32768,
-        "GiB_at_max": int(row["max_pos"]),
-    }
+    contexts = {"GiB_at_4096": 4096, "GiB_at_32768": 32768, "GiB_at_max": int(row["max_pos"])}
     for column, tokens in contexts.items():
         held = full * tokens + windowed * min(tokens, window)
         assert model.cache_bytes(tokens) == per_layer * held

@@ -138,9 +138,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[text[:30] for _, text in REFUSED])
-def test_what_does_not_go_together_is_one_clear_error(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_what_does_not_match_is_one_clear_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(LedgerError) as error:
         paged_decode_reference(DecodeInputs(**step(**changes)))
     assert str(error.value).startswith(message)

@@ -235,9 +235,7 @@ def test_parquet_is_what_the_same_table_is_in_csv(
     assert lengths[0].total.tokens.tolist() == lengths[1].total.tokens.tolist()
 
 
-def test_times_may_not_go_back_from_batch_to_batch(
-    write: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_do_not_go_back_between_batches(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_BATCH_ROWS", 10)
     times = [float(i) for i in range(50)]
     times[30] = 28.5

@@ -161,9 +161,7 @@ def test_the_records_hold_what_they_are_to_judge() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_each_rule_that_engines_differ_in_changes_recorded_answers(
-    change: dict[str, Any], least: int
-) -> None:
+def test_each_rule_of_engines_changes_recorded_answers(change: dict[str, Any], least: int) -> None:
     different = 0
     for case in recorded():
         columns = by_reference(case, replace(policy_of(case), **change))

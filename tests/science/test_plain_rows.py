@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 
 from kvledger.traces import plain_rows
 from kvledger.traces.forms import Columns, Tally
-from kvledger.traces.plain_rows import (
-    DATE,
-    IGNORED,
-    OUTPUT,
-    PROMPT,
-    SECONDS,
-    TOTAL,
-    parse_table,
-)
+from kvledger.traces.plain_rows import DATE, IGNORED, OUTPUT, PROMPT, SECONDS, TOTAL, parse_table
 from kvledger.traces.streams import Block
 from kvledger.traces.text_tables import TABLES, Table, TextReader, date_nanoseconds
 from kvledger.traces.trace import load_lengths, load_trace
@@ -84,8 +76,6 @@ def test_totals_are_checked_and_failures_let_through() -> None:
 
 
 # --------------------------------------------------------------------------- times
-
-
 @given(
     st.one_of(
         st.decimals(0, 10**18, places=9).map("{:f}".format),
@@ -171,7 +161,6 @@ def test_what_is_no_date_is_left_alone(text: str) -> None:
 
 
 # --------------------------------------------------------------------------- against the careful
-
 FIELD = st.one_of(
     st.integers(0, 99).map(str),
     st.sampled_from(
@@ -226,7 +215,7 @@ def table_file(path: Path, rows: int, *, odd: bool) -> None:
 
 
 @pytest.mark.parametrize("odd", [False, True])
-def test_compiled_or_not_a_file_gives_the_same(
+def test_compiled_or_not_it_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: bool
 ) -> None:
     table_file(tmp_path / "t.csv", 5000, odd=odd)
@@ -247,9 +236,7 @@ def test_compiled_or_not_a_file_gives_the_same(
     assert repr(load_lengths(tmp_path / "t.csv")) == repr(lengths)
 
 
-def test_times_may_not_go_back_from_block_to_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_do_not_go_back_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvledger.traces.streams._BLOCK_BYTES", 64)
     lines = [f"{i},5,1" for i in range(200)]
     lines[100] = "98.5,5,1"

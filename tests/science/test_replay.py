@@ -46,8 +46,6 @@ def missing_as_none(column: pd.Series) -> list[Any]:
 
 
 # 1. Paged policies against the readable replay.
-
-
 @settings(max_examples=1000)
 @given(case=cases())
 def test_every_column_is_the_readable_replays_at_every_step(case: Case) -> None:
@@ -173,13 +171,9 @@ def test_a_cache_without_ids_counts_as_none(case: Case) -> None:
 
 
 # 2. Contiguous policies against the allocator.
-
-
 @settings(max_examples=1000)
 @given(case=contiguous_cases())
-def test_contiguous_columns_are_the_allocators_at_every_step(
-    case: ContiguousCase,
-) -> None:
+def test_contiguous_columns_are_the_allocators_at_every_step(case: ContiguousCase) -> None:
     result = case.run(record_requests=True)
     oracle = ContiguousOracle(case.asked, case.policy, case.capacity)
     steps = list(oracle.steps(case.max_running, case.chunk))
@@ -270,8 +264,6 @@ def test_the_power_of_two_is_that_of_the_whole_or_of_the_output() -> None:
 
 
 # 3. Swapping.
-
-
 @settings(max_examples=300)
 @given(
     case=cases(kind="swap", timed=False, tight=True), host=st.sampled_from([0, 1, 3, 10, 10_000])
@@ -306,7 +298,7 @@ def swapped(host_pages: int) -> Replay:
     return replay(kv.Trace([4] * 3, [9] * 3), policy, capacity_slots=16)
 
 
-def test_a_host_pool_takes_a_request_whole_or_not_at_all() -> None:
+def test_a_host_pool_takes_a_request_whole_or_not() -> None:
     # The third leaves with 4 tokens (1 page), later the second with 8 (2 pages).
     moved = {
         n: (swapped(n).total("swapped_out_tokens"), swapped(n).total("recomputed_tokens"))
@@ -346,8 +338,6 @@ def test_a_request_whose_prompt_is_unfinished_is_recomputed_not_swapped() -> Non
 
 
 # 4. Clocks and recording.
-
-
 @given(case=cases(timed=False))
 def test_saturated_time_is_the_step(case: Case) -> None:
     result = case.run()
@@ -442,8 +432,6 @@ def test_more_steps_than_the_first_record_holds() -> None:
 
 
 # 5. Determinism and inputs.
-
-
 @given(case=cases())
 def test_a_replay_is_repeatable_and_leaves_its_inputs_alone(case: Case) -> None:
     trace = case.asked.trace(case.arrival_s)
@@ -485,8 +473,6 @@ def test_steps_and_times_cannot_be_written() -> None:
 
 
 # 6. Small cases worked by hand.
-
-
 @pytest.mark.parametrize(("page_size", "slots"), [(1, 31), (4, 40), (8, 48), (16, 64)])
 def test_the_articles_three_requests(page_size: int, slots: int) -> None:
     trace = kv.Trace([5, 9, 17], [4, 4, 4])
@@ -512,12 +498,7 @@ def test_the_articles_three_requests_reserved_ahead() -> None:
 
 
 def test_lengths_20_and_23_hold_44_slots_apart_and_36_shared() -> None:
-    trace = kv.Trace(
-        [20, 23],
-        [1, 1],
-        page_ids=[[0, 1, 2, 3, 4], [0, 1, 5, 6, 7]],
-        page_ids_size=4,
-    )
+    trace = kv.Trace([20, 23], [1, 1], page_ids=[[0, 1, 2, 3, 4], [0, 1, 5, 6, 7]], page_ids_size=4)
     shared = replay(trace, Paged(4, prefix_cache=True), capacity_slots=64)
     apart = replay(trace, Paged(4), capacity_slots=64)
     assert (apart.allocated_slots[0], shared.allocated_slots[0]) == (44, 36)
@@ -606,9 +587,7 @@ def test_a_request_larger_than_the_pool_is_refused_and_delays_nobody(policy: Any
 
 
 @pytest.mark.parametrize("outputs", [[9], [8], [1], [0]])
-def test_what_a_request_holds_at_its_end_decides_whether_it_can_ever_fit(
-    outputs: list[int],
-) -> None:
+def test_what_a_request_holds_at_its_end_decides_if_it_fits(outputs: list[int]) -> None:
     """The last token is never stored: 9 + 8 - 1 tokens fit into 16 slots, 9 + 9 - 1 do not."""
     result = replay(kv.Trace([9], outputs), Paged(4), capacity_slots=16)
     assert result.count("refused") == (outputs == [9])
@@ -663,7 +642,7 @@ TWICE = kv.Trace([8, 8], [2, 2], page_ids=[[0, 1], [0, 1]], page_ids_size=4)
     ],
     ids=lambda value: ",".join(value) or "vllm" if isinstance(value, dict) else "",
 )
-def test_two_identical_prompts_of_8_tokens(
+def test_two_identical_prompts(
     options: dict[str, Any], pages: list[int], shared: list[int]
 ) -> None:
     """Two pages each at page size 4. At the second step each takes one more for token 9."""
@@ -693,10 +672,7 @@ def test_a_prompt_in_chunks_is_admitted_with_room_for_all_of_it_or_for_its_first
     trace = kv.Trace([8, 16], [1, 1])
     running = {
         whole: replay(
-            trace,
-            Paged(4, whole_prompt_must_fit=whole),
-            capacity_slots=16,
-            prefill_chunk=4,
+            trace, Paged(4, whole_prompt_must_fit=whole), capacity_slots=16, prefill_chunk=4
         ).running[0]
         for whole in (True, False)
     }
@@ -731,7 +707,7 @@ def test_a_cached_page_without_a_user_counts_as_free_until_it_is_hit() -> None:
 
 
 @pytest.mark.parametrize(("between", "evicted", "found"), [(4, 0, 8), (5, 1, 4), (9, 2, 0)])
-def test_partial_pages_are_reused_first_and_then_the_tail(
+def test_partial_pages_are_reused_first_then_the_tail(
     between: int, evicted: int, found: int
 ) -> None:
     """Three pages: two with a key and a partial one are left by the first request."""
@@ -781,7 +757,6 @@ def test_an_id_of_several_pages_and_a_page_of_several_ids() -> None:
 
 
 # 7. Bad input.
-
 ONE = kv.Trace([5], [2])
 IDS = kv.Trace([9], [9], page_ids=[[1, 2]], page_ids_size=4)
 CACHE = Paged(4, prefix_cache=True)
@@ -891,7 +866,7 @@ def test_a_policy_or_clock_out_of_range_is_refused(make: Callable[[], Any], said
         (ONE, Paged(4), {"clock": 0.5}, "clock is 0.5; a Saturated or Arrivals is accepted"),
     ],
 )
-def test_a_replay_of_numbers_out_of_range_is_refused(
+def test_a_replay_out_of_range_is_refused(
     trace: Any, policy: Any, change: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(kv.LedgerError, match=said):
@@ -921,9 +896,7 @@ def test_tables_that_memory_could_not_hold_are_refused() -> None:
         ([[1, 2], [2, 1]], r"page_ids\[0\]\[[01]\] is [12]"),  # at the start and behind
     ],
 )
-def test_ids_that_do_not_chain_are_refused_by_a_prefix_cache(
-    page_ids: list[list[int]], place: str
-) -> None:
+def test_a_prefix_cache_refuses_ids_without_chain(page_ids: list[list[int]], place: str) -> None:
     trace = kv.Trace([8, 8], [1, 1], page_ids=page_ids, page_ids_size=4)
     with pytest.raises(kv.LedgerError, match=place + ", which also stands after another id"):
         replay(trace, Paged(4, prefix_cache=True), capacity_slots=64)
@@ -945,9 +918,7 @@ def test_whole_numbers_as_floats_are_numbers() -> None:
         (lambda result: result.count("done"), "state is 'done'; states are finished, refused"),
     ],
 )
-def test_a_column_or_state_that_is_none_is_refused(
-    call: Callable[[Replay], Any], said: str
-) -> None:
+def test_an_unknown_column_or_state_is_refused(call: Callable[[Replay], Any], said: str) -> None:
     result = replay(ONE, Paged(4), capacity_slots=8)
     with pytest.raises(kv.LedgerError, match=said):
         call(result)
@@ -960,7 +931,6 @@ def test_an_unknown_attribute_names_the_columns() -> None:
 
 
 # 8. A replay that does not add up is refused.
-
 PARTS = (
     "logical_tokens",
     "shared_tokens",

@@ -60,9 +60,7 @@ def naive_engine(requests: list[list[int]], page_size: int) -> list[int]:
 
 
 @given(REQUESTS, PAGE_SIZE)
-def test_pages_are_shared_where_whole_beginnings_are_equal(
-    requests: list[list[int]], page_size: int
-) -> None:
+def test_pages_are_shared_where_beginnings_equal(requests: list[list[int]], page_size: int) -> None:
     ledger = kv.shared_pages(requests, page_size)
     physical, shared = naive_pages(requests, page_size)
     assert ledger.pages == physical
@@ -76,7 +74,7 @@ def test_pages_are_shared_where_whole_beginnings_are_equal(
 
 
 @given(REQUESTS, PAGE_SIZE)
-def test_keeping_the_last_token_computed_is_what_an_engine_does(
+def test_the_last_token_is_computed_as_in_an_engine(
     requests: list[list[int]], page_size: int
 ) -> None:
     hits = naive_engine(requests, page_size)
@@ -87,7 +85,7 @@ def test_keeping_the_last_token_computed_is_what_an_engine_does(
 
 
 @given(REQUESTS, PAGE_SIZE, st.booleans())
-def test_page_ids_that_chain_give_what_the_tokens_give(
+def test_chained_page_ids_are_as_tokens(
     requests: list[list[int]], page_size: int, last: bool
 ) -> None:
     numbers: dict[tuple[int, ...], int] = {}
@@ -106,7 +104,7 @@ def test_page_ids_that_chain_give_what_the_tokens_give(
 
 
 @given(st.data(), st.integers(1, 9), st.booleans())
-def test_lengths_and_a_prefix_give_what_such_tokens_give(
+def test_lengths_and_a_prefix_are_as_tokens(
     data: st.DataObject, page_size: int, last: bool
 ) -> None:
     prefix = data.draw(st.integers(0, 30))
@@ -225,7 +223,7 @@ def test_an_image_separates_the_pages_from_its_first_one_on() -> None:
 
 
 @given(st.integers(1, 24), st.integers(0, 23), st.integers(1, 10), st.integers(1, 8))
-def test_only_pages_before_an_image_are_shared_with_another_image(
+def test_pages_before_an_image_are_shared(
     tokens: int, offset: int, length: int, page_size: int
 ) -> None:
     text = TEXT[:tokens]

@@ -89,7 +89,6 @@ def test_length_marginals_say_so_too() -> None:
 
 
 # --------------------------------------------------------------------------- from files
-
 TOKENS = "prompt_tokens,output_tokens,arrival_s\n"
 MOONCAKE = '{{"timestamp": {}, "input_length": {}, "output_length": {}}}\n'
 UNUSABLE = {
@@ -231,7 +230,6 @@ def test_what_to_do_with_unusable_rows_is_one_of_two(write: Any) -> None:
 
 
 # --------------------------------------------------------------------------- mixed formats
-
 LINE = {
     "mooncake": MOONCAKE.format(1, 5, 1).strip(),
     "qwen": '{"chat_id": 1, "timestamp": 1, "input_length": 5, "output_length": 1}',
@@ -286,7 +284,6 @@ def test_mixed_formats_are_one_error(write: Any, content: str, message: str, unu
 
 
 # --------------------------------------------------------------------------- names are data
-
 HOSTILE = "<script>\x1b[31m\u202e$(rm)`x`"
 
 

@@ -57,8 +57,6 @@ def lists(trace: kv.Trace) -> tuple[list[int], list[int]]:
 
 
 # --------------------------------------------------------------------------- compression
-
-
 @wrappings
 def test_compressed_or_not_it_is_the_same(write: Any, wrapping: str) -> None:
     packed = WRAPPINGS[wrapping](TOKENS.encode())
@@ -111,8 +109,6 @@ def test_streams_come_out_as_they_went_in(parts: list[bytes], wrapping: str, siz
 
 
 # --------------------------------------------------------------------------- standard input
-
-
 def from_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes, *, pipe: bool) -> None:
     stream: Any = io.BytesIO(data)
     if pipe:
@@ -132,9 +128,7 @@ pipe = pytest.mark.parametrize("pipe", [False, True], ids=["file", "pipe"])
     ["5 9 17", "5,9,17\n", "5, 9,17", "5\n9\n17\n", "5 9\n17", "\n5,\n9 17\r\n", "5\t9 , 17",
      " 5,9,17,\n", "[5, 9, 17]", "length\n5\n9\n17", "5.0 +9 017"],
 )  # fmt: skip
-def test_plain_numbers_on_standard_input(
-    monkeypatch: pytest.MonkeyPatch, text: str, pipe: bool
-) -> None:
+def test_plain_numbers_on_stdin(monkeypatch: pytest.MonkeyPatch, text: str, pipe: bool) -> None:
     for load in (kv.load_trace, kv.load_lengths):
         from_stdin(monkeypatch, text.encode(), pipe=pipe)
         loaded: Any = load("-")
@@ -145,7 +139,7 @@ def test_plain_numbers_on_standard_input(
 
 @pipe
 @pytest.mark.parametrize("wrapping", [None, *WRAPPINGS])
-def test_any_format_on_standard_input(
+def test_any_format_on_stdin(
     monkeypatch: pytest.MonkeyPatch, wrapping: str | None, pipe: bool
 ) -> None:
     pack = WRAPPINGS.get(wrapping or "", bytes)
@@ -157,9 +151,7 @@ def test_any_format_on_standard_input(
 
 
 @pipe
-def test_parquet_on_standard_input(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pipe: bool
-) -> None:
+def test_parquet_on_stdin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pipe: bool) -> None:
     import pandas as pd
 
     pd.DataFrame({"prompt_tokens": [5], "output_tokens": [1]}).to_parquet(tmp_path / "t")
@@ -193,9 +185,7 @@ def test_bad_numbers_are_named(monkeypatch: pytest.MonkeyPatch, text: str, messa
         assert str(caught.value).startswith("standard input")
 
 
-def test_a_list_that_is_named_as_one_may_stand_in_columns(
-    monkeypatch: pytest.MonkeyPatch, write: Any
-) -> None:
+def test_a_list_named_as_one_may_be_columns(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
     from_stdin(monkeypatch, b"100,20\n200,30\n", pipe=True)
     assert lists(kv.load_trace("-", "lengths"))[0] == [100, 20, 200, 30]
     assert kv.load_lengths(write("100,20\n200,30\n"), "lengths").n_requests == 4
@@ -222,8 +212,6 @@ def test_a_named_pipe(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------- long lines
-
-
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize(
     ("content", "message"),
@@ -238,9 +226,7 @@ def test_a_named_pipe(tmp_path: Path) -> None:
         (b"\xef\xbb\xbf" + b"5," * 2000, "line 1: longer than"),
     ],
 )
-def test_what_is_too_long_is_one_clear_error(
-    write: Any, content: str | bytes, message: str
-) -> None:
+def test_too_long_is_one_clear_error(write: Any, content: str | bytes, message: str) -> None:
     path = write(content)
     for load in (kv.load_trace, kv.load_lengths):
         with pytest.raises(LedgerError, match=message) as caught:
@@ -257,8 +243,6 @@ def test_a_value_on_many_lines_may_be_longer_than_a_block(write: Any) -> None:
 
 
 # --------------------------------------------------------------------------- memory
-
-
 def peak_of(work: Callable[[], object]) -> int:
     """Return the bytes that were held at most, NumPy's included."""
     tracemalloc.start()
@@ -298,9 +282,7 @@ def test_counting_lengths_takes_no_more_memory_for_more_requests(
     assert peaks[2] < 1.2 * peaks[1]
 
 
-def test_a_trace_takes_its_arrays_and_little_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_takes_its_arrays_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_BLOCK_BYTES", 1 << 16)
     long_file(tmp_path / "t", "csv", 500_000)
     kv.load_trace(tmp_path / "t")  # imports, and compiles
@@ -308,9 +290,7 @@ def test_a_trace_takes_its_arrays_and_little_more(
 
 
 @wrappings
-def test_a_small_file_that_unpacks_to_a_large_one_takes_little_memory(
-    tmp_path: Path, wrapping: str
-) -> None:
+def test_a_small_file_that_unpacks_large_takes_no_memory(tmp_path: Path, wrapping: str) -> None:
     lines = 10_000_000
     packed = WRAPPINGS[wrapping](b"7\n" * lines)
     assert len(packed) < 100_000
@@ -337,8 +317,6 @@ def test_one_endless_line_takes_little_memory(tmp_path: Path, small_pieces: None
 
 
 # --------------------------------------------------------------------------- progress
-
-
 class Bar:
     """Stands in for tqdm and remembers what it was told."""
 
@@ -371,7 +349,7 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO | None = 
 
 
 @pytest.mark.parametrize("wrapping", [None, *WRAPPINGS])
-def test_progress_reaches_the_end_of_the_file(
+def test_progress_reaches_the_end(
     write: Any, monkeypatch: pytest.MonkeyPatch, wrapping: str | None
 ) -> None:
     bars = at_a_terminal(monkeypatch)
@@ -400,7 +378,7 @@ def test_progress_is_shown_at_a_terminal_alone(write: Any, monkeypatch: pytest.M
     assert (bars, stderr.getvalue()) == ([], "")
 
 
-def test_progress_ends_with_an_error_and_shows_a_hostile_name_escaped(
+def test_progress_ends_with_an_error_and_escapes(
     write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bars = at_a_terminal(monkeypatch)

@@ -25,9 +25,7 @@ def as_traces(prompts: list[int], totals: list[int]) -> survey.Traces:
 
 
 @given(requests, st.integers(1, 700))
-def test_reservation_row_is_the_policy_with_longer_requests_apart(
-    pair: tuple[list[int], list[int]], reserve: int
-) -> None:
+def test_a_reservation_row_is_the_policy(pair: tuple[list[int], list[int]], reserve: int) -> None:
     _, totals = pair
     row = survey.reservation(as_traces(*pair), [reserve]).iloc[0]
     kept = [n for n in totals if n <= reserve]
@@ -39,9 +37,7 @@ def test_reservation_row_is_the_policy_with_longer_requests_apart(
 
 
 @given(requests)
-def test_arrival_splits_the_whole_reservation_of_the_least_power_of_two(
-    pair: tuple[list[int], list[int]],
-) -> None:
+def test_arrival_splits_the_reservation_by_power_of_two(pair: tuple[list[int], list[int]]) -> None:
     prompts, totals = pair
     row = survey.reservation_at_arrival(as_traces(*pair)).iloc[0]
     assert row["reserve"] >= max(totals) > row["reserve"] // 2
@@ -52,9 +48,7 @@ def test_arrival_splits_the_whole_reservation_of_the_least_power_of_two(
 
 
 @given(requests, st.integers(1, 64))
-def test_tail_slack_row_is_the_loop_over_requests(
-    pair: tuple[list[int], list[int]], size: int
-) -> None:
+def test_a_tail_slack_row_is_the_loop(pair: tuple[list[int], list[int]], size: int) -> None:
     prompts, totals = pair
     row = survey.tail_slack(as_traces(*pair), [size]).iloc[0]
     slack = [-n % size for n in totals]
@@ -73,9 +67,7 @@ def test_tail_slack_row_is_the_loop_over_requests(
 
 
 @given(requests, st.integers(1, 64))
-def test_slack_distribution_counts_every_request_once(
-    pair: tuple[list[int], list[int]], size: int
-) -> None:
+def test_slack_distribution_counts_each_once(pair: tuple[list[int], list[int]], size: int) -> None:
     frame = survey.slack_distribution(as_traces(*pair)["mine"], size)
     slack = [-n % size for n in pair[1]]
     assert frame["requests"].tolist() == [slack.count(s) for s in range(size)]
@@ -84,9 +76,7 @@ def test_slack_distribution_counts_every_request_once(
 
 
 @given(requests)
-def test_envelopes_and_cost_lines_say_what_envelope_says(
-    pair: tuple[list[int], list[int]],
-) -> None:
+def test_envelopes_and_cost_lines_say_as_envelope(pair: tuple[list[int], list[int]]) -> None:
     totals = pair[1]
     sizes = [1, 2, 3, 5, 8, 13, 21]
     intervals = kv.envelope(totals, sizes)
@@ -102,9 +92,7 @@ def test_envelopes_and_cost_lines_say_what_envelope_says(
 
 
 @given(requests, st.sampled_from([0, Fraction(1, 4), 1, 4, 64]))
-def test_closed_form_row_is_exact_and_its_flat_range_holds_the_best(
-    pair: tuple[list[int], list[int]], c: Fraction | int
-) -> None:
+def test_a_closed_form_row_is_exact(pair: tuple[list[int], list[int]], c: Fraction | int) -> None:
     totals, sizes = pair[1], range(1, 65)
     row = survey.closed_form(as_traces(*pair), [c], sizes).iloc[0]
     costs = {p: kv.cost(totals, p, c) for p in sizes}
@@ -135,7 +123,7 @@ def test_needed_cost_of_the_article_of_the_last_page_size_and_of_one_never_best(
 
 
 @given(requests, st.integers(1, 64), st.sampled_from([0, Fraction(1, 32768), 1, 7]))
-def test_excess_cost_is_never_below_the_best(
+def test_excess_cost_is_none_below(
     pair: tuple[list[int], list[int]], size: int, c: Fraction | int
 ) -> None:
     row = survey.excess_cost(as_traces(*pair), size, c, [*range(1, 65)]).iloc[0]

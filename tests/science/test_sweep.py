@@ -109,8 +109,6 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 
 # --------------------------------------------------------------------------- the numbers
-
-
 def test_every_row_is_what_a_replay_says(by_one_process: pd.DataFrame) -> None:
     rows = iter(by_one_process.to_dict("records"))
     for name, trace in TRACES.items():
@@ -194,16 +192,12 @@ def test_paths_and_equal_combinations(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------- where it runs
-
-
 def test_processes_give_the_same_table(by_one_process: pd.DataFrame) -> None:
     same(sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, n_jobs=2), by_one_process)
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_the_same_table(
-    by_one_process: pd.DataFrame, cluster: LocalCluster
-) -> None:
+def test_a_cluster_gives_one_table(by_one_process: pd.DataFrame, cluster: LocalCluster) -> None:
     address = cluster.scheduler_address
     assert address.startswith("tcp://127.0.0.1:")
     same(sweep(TRACES, POLICIES, CAPACITIES, clocks=CLOCKS, scheduler=address), by_one_process)
@@ -313,8 +307,6 @@ def test_writable_arrays_do_not_compile_the_engine_again() -> None:
 
 
 # --------------------------------------------------------------------------- the store
-
-
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note the combinations that are replayed from now on, in this process."""
     replayed: list[str] = []
@@ -343,9 +335,7 @@ def test_what_is_stored_is_not_replayed(
     assert replayed == []
 
 
-def test_whatever_changes_a_row_changes_its_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_changes_a_row_renames_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def run(trace: Trace = THREE, **options: Any) -> None:
         chosen: dict[str, Any] = {"policies": [Paged(4)], "capacities": [64]} | options
         sweep({"any name": trace}, **chosen, n_jobs=1, store=tmp_path)
@@ -377,7 +367,7 @@ def test_whatever_changes_a_row_changes_its_name(
 
 
 @pytest.mark.parametrize("spoil", [lambda kept: kept[: len(kept) // 2], lambda kept: b""])
-def test_a_spoilt_row_is_replaced(
+def test_a_spoilt_row(
     spoil: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     whole = sweep({"three": THREE}, [Paged(4), Paged(8)], [64], n_jobs=1, store=tmp_path)
@@ -391,7 +381,7 @@ def test_a_spoilt_row_is_replaced(
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on(
+def test_a_killed_sweep(
     by_one_process: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
@@ -431,8 +421,6 @@ def test_the_source_that_a_row_depends_on() -> None:
 
 
 # --------------------------------------------------------------------------- bad input
-
-
 def is_refused(message: str, /, **options: Any) -> None:
     chosen: dict[str, Any] = {
         "traces": {"three": THREE},
@@ -523,9 +511,7 @@ def three(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_command_prints_a_row_a_combination(
-    three: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_each_row(three: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--page-size", "4,8", "--capacity", "64,128", "--reserve", "32,pow2", "--jobs", "1"]
     status, out, err = command([three, *sizes], capsys)
     assert (status, err) == (0, "")
@@ -542,7 +528,7 @@ def test_the_command_prints_a_row_a_combination(
     ]  # fmt: skip
 
 
-def test_the_command_writes_a_file_whole(
+def test_the_command_writes_whole(
     three: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out_file, store = tmp_path / "rows.csv", tmp_path / "store"
@@ -615,9 +601,7 @@ def test_a_listener_that_is_no_scheduler_is_an_error_within_seconds() -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_with_another_source_is_refused(
-    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_of_another_source(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_code_digest", other_source)
     is_refused("differs", scheduler=cluster.scheduler_address)
     monkeypatch.undo()
@@ -633,8 +617,6 @@ def other_source() -> str:
 
 
 # --------------------------------------------------------------------------- compiled code
-
-
 def python(code: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -63,8 +63,6 @@ def raw_traces() -> Path:
 
 
 # --------------------------------------------------------------------------- good files
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -142,7 +140,7 @@ def test_the_name_is_the_file_without_its_endings(write: Any) -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 64])
-def test_blocks_of_lines_do_not_matter(
+def test_blocks_do_not_matter(
     write: Any, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
     contents = [AZURE, MOONCAKE, BURST, PREFILL, json.dumps(RUN, indent=1), "[5,\n9]"]
@@ -162,7 +160,6 @@ def test_an_error_counts_lines_across_blocks(write: Any, monkeypatch: pytest.Mon
 
 
 # --------------------------------------------------------------------------- bad files
-
 RECORD = '{{"timestamp": {time}, "input_length": {i}, "output_length": {o}, "hash_ids": {ids}}}'
 
 
@@ -337,8 +334,6 @@ def test_a_format_can_be_forced(write: Any, content: str, format: str, message: 
 
 
 # --------------------------------------------------------------------------- Trace
-
-
 def test_a_trace_owns_its_arrays() -> None:
     prompt = np.array([5, 9])
     trace = Trace(prompt, [1, 2], arrival_s=[3, 3.5])
@@ -392,7 +387,6 @@ def test_complete_pages_alone_are_ids_enough() -> None:
 
 
 # --------------------------------------------------------------------------- properties
-
 requests = st.lists(
     st.tuples(
         st.integers(1, 10**12), st.integers(0, 10**12), st.integers(0, 10**7), st.integers(0, 30)
@@ -451,8 +445,6 @@ def test_what_was_written_is_read(
 
 
 # --------------------------------------------------------------------------- the raw traces
-
-
 def test_azure_times_are_exact_to_the_last_digit(raw_traces: Path) -> None:
     path = raw_traces / "azure_conv_2023.csv"
     with path.open(newline="") as file:
@@ -486,9 +478,7 @@ def test_azure_times_are_exact_to_the_last_digit(raw_traces: Path) -> None:
         ("bwb_v2.csv", "num_prefill_tokens", "num_decode_tokens"),
     ],
 )
-def test_the_raw_traces_are_read_whole(
-    raw_traces: Path, name: str, prompt: str, output: str
-) -> None:
+def test_raw_traces_are_read_whole(raw_traces: Path, name: str, prompt: str, output: str) -> None:
     with (raw_traces / name).open(newline="") as file:
         lines = csv.DictReader(file) if name.endswith(".csv") else map(json.loads, file)
         rows = [(int(row[prompt]), int(row[output])) for row in lines]
