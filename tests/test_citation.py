@@ -48,34 +48,22 @@ def errors(validator: Any, citation: dict[str, Any]) -> list[str]:
     return [error.message for error in validator.iter_errors(citation)]
 
 
-def test_the_schema_is_the_published_one() -> None:
+def test_the_schema_and_the_licences_are_the_ones_named() -> None:
     assert hashlib.sha256(SCHEMA.read_bytes()).hexdigest() == SCHEMA_SHA256
-
-
-def test_the_citation_is_valid(validator: Any, citation: dict[str, Any]) -> None:
-    assert errors(validator, citation) == []
-
-
-def test_an_invalid_citation_is_noticed(validator: Any, citation: dict[str, Any]) -> None:
-    assert errors(validator, citation | {"date-released": "29 November"})
-
-
-def test_it_cites_this_version_under_this_licence(citation: dict[str, Any]) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert citation["title"] == project["name"]
-    assert citation["version"] == project["version"] == kv.__version__
-    assert citation["license"] == project["license"]
-    assert [a["name"] for a in citation["authors"]] == [a["name"] for a in project["authors"]]
-
-
-def test_nothing_in_it_is_invented(citation: dict[str, Any]) -> None:
-    """There is no DOI and no public address yet: none is given."""
-    assert not {"doi", "identifiers", "url", "repository", "repository-code"} & set(citation)
-
-
-def test_the_licences_are_the_ones_named() -> None:
     code = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert code.startswith("BSD 3-Clause License\n\nCopyright (c) 2026, kvledger contributors\n")
     assert len(re.findall(r"^\d\. ", code, flags=re.MULTILINE)) == 3
     text = (ROOT / "LICENSE-text").read_text(encoding="utf-8")
     assert "https://creativecommons.org/licenses/by/4.0/" in text
+
+
+def test_the_citation_is_valid(validator: Any, citation: dict[str, Any]) -> None:
+    assert errors(validator, citation) == []
+    assert errors(validator, citation | {"date-released": "29 November"})
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["title"] == project["name"]
+    assert citation["version"] == project["version"] == kv.__version__
+    assert citation["license"] == project["license"]
+    assert [a["name"] for a in citation["authors"]] == [a["name"] for a in project["authors"]]
+    # There is no DOI and no public address yet: none is given.
+    assert not {"doi", "identifiers", "url", "repository", "repository-code"} & set(citation)

@@ -270,11 +270,6 @@ def test_an_unknown_policy_is_named_with_those_there_are(reserve: Any, shown: st
     assert str(caught.value).startswith(f"reserve is {shown}; {accepted}")
 
 
-def test_an_unknown_way_with_long_requests_is_named() -> None:
-    with pytest.raises(kv.LedgerError, match='over_maximum is \'drop\'; "error" and "count"'):
-        kv.contiguous(GOOD, 32, over_maximum="drop")
-
-
 def test_final_lengths_are_one_a_request_and_no_request_shrinks() -> None:
     with pytest.raises(kv.LedgerError, match="there are 3 lengths and 2 final_lengths"):
         kv.contiguous(GOOD, 32, final_lengths=[9, 17])
@@ -284,6 +279,8 @@ def test_final_lengths_are_one_a_request_and_no_request_shrinks() -> None:
         kv.contiguous(GOOD, 32, final_lengths={17: 2})
     with pytest.raises(kv.LedgerError, match="no request shrinks"):
         kv.contiguous(GOOD, 32, final_lengths={8: 2, 31: 1})
+    with pytest.raises(kv.LedgerError, match='over_maximum is \'drop\'; "error" and "count"'):
+        kv.contiguous(GOOD, 32, over_maximum="drop")
 
 
 @pytest.mark.parametrize(
@@ -407,11 +404,18 @@ def test_a_mean_length_is_at_least_one_token() -> None:
         with pytest.raises(kv.LedgerError, match="a mean length is at least 1 token"):
             closed_form_c(mean, 16)
     assert closed_form_c(1, 16) == 256
-
-
-def test_a_cost_whose_closed_form_no_float_holds_is_named() -> None:
     with pytest.raises(kv.LedgerError, match="its closed form is beyond what a float holds"):
         kv.closed_form_page_size(499, 10**400)
+    model = kv.load_models()["Gemma-2-9B"]
+    for tokens, shown in ((-1, "-1"), (1.5, "1.5"), ("8", "'8'"), (None, "missing")):
+        with pytest.raises(
+            kv.LedgerError, match=f"tokens is {shown}; a whole number of at least 0"
+        ):
+            model.cache_bytes(tokens)  # type: ignore[arg-type]
+    with pytest.raises(kv.LedgerError, match="tokens is 0; a whole number of at least 1"):
+        model.window_waste(0)
+    with pytest.raises(kv.LedgerError, match=rf"page_size is {2**40}; a distribution is given up"):
+        kv.tail_slack_distribution(GOOD, 2**40)
 
 
 @pytest.mark.parametrize("model", ["GPT-5", "llama-3.1-8b", "", None, 8, ["Llama-3.1-8B"]])
@@ -453,17 +457,6 @@ def test_a_bad_shape_is_named_with_its_field(change: dict[str, Any], message: st
     with pytest.raises(kv.LedgerError) as caught:
         kv.Model("mine", **shape)
     assert str(caught.value).startswith(message)
-
-
-def test_a_bad_number_of_tokens_is_named() -> None:
-    model = kv.load_models()["Gemma-2-9B"]
-    for tokens, shown in ((-1, "-1"), (1.5, "1.5"), ("8", "'8'"), (None, "missing")):
-        with pytest.raises(
-            kv.LedgerError, match=f"tokens is {shown}; a whole number of at least 0"
-        ):
-            model.cache_bytes(tokens)  # type: ignore[arg-type]
-    with pytest.raises(kv.LedgerError, match="tokens is 0; a whole number of at least 1"):
-        model.window_waste(0)
 
 
 @pytest.mark.parametrize(
@@ -533,16 +526,8 @@ def test_an_inconsistent_ledger_cannot_be_made(change: dict[str, Any], message: 
     assert str(caught.value).startswith(message)
 
 
-def test_a_distribution_too_wide_for_memory_is_refused() -> None:
-    with pytest.raises(kv.LedgerError, match=rf"page_size is {2**40}; a distribution is given up"):
-        kv.tail_slack_distribution(GOOD, 2**40)
-
-
-def test_the_error_is_a_value_error() -> None:
+def test_the_error_is_a_value_error_under_the_given_name() -> None:
     assert issubclass(kv.LedgerError, ValueError)
-
-
-def test_a_name_given_to_lengths_is_the_name_in_the_error() -> None:
     with pytest.raises(kv.LedgerError, match=r"prompt_tokens\[0\] is 0"):
         as_length_array([0], "prompt_tokens")
     with pytest.raises(kv.LedgerError, match="share is 0; a share above 0 and up to 1"):

@@ -153,7 +153,7 @@ def test_titles_of_traces_are_true_of_every_trace(traces: survey.Traces) -> None
     assert f"{least:.1%} or more" in slot_figures.reservation_title(unused)
 
 
-def test_a_cost_that_decides_nothing_is_not_said_to_decide() -> None:
+def test_titles_of_bounds_and_ends() -> None:
     one = survey.cost_lines([4, 8], [4])
     assert metadata_figures.cost_lines_title(one) == "One page size is best at every cost"
     corners = survey.cost_lines([5, 9, 17], [4, 16])
@@ -163,9 +163,6 @@ def test_a_cost_that_decides_nothing_is_not_said_to_decide() -> None:
     )
     never = pd.DataFrame({"page_size": [1], "c_from": [Fraction(0)]})
     assert metadata_figures.envelopes_title(never, 16) == "Pages of 16 are the best at no cost"
-
-
-def test_replay_titles_take_the_ends_and_all_settings() -> None:
     one = pd.DataFrame({"policy": ["only"], "used": [0.5]})
     assert growth_figures.pools_title(one) == "Tokens fill 50.0% (only) of the pool on average"
     many = pd.DataFrame({"policy": list("abc"), "used": [0.9, 0.1, 0.5]})
@@ -176,9 +173,6 @@ def test_replay_titles_take_the_ends_and_all_settings() -> None:
     assert "3 times (x)" in growth_figures.loads_title(
         pd.DataFrame({"setting": ["x"], "preempted": [3]})
     )
-
-
-def test_above_the_range_the_largest_cost_is_named() -> None:
     rows = [
         (1, "tail slack", 0.0, True),
         (2, "tail slack", 0.02, False),
@@ -190,9 +184,6 @@ def test_above_the_range_the_largest_cost_is_named() -> None:
         "above, metadata is the largest cost"
     )
     assert "largest cost" not in decision_figures.cost_shares_title(frame[frame["near"]], 0.01)
-
-
-def test_neighbours_that_are_all_are_not_told_apart() -> None:
     few = pd.DataFrame({"window_requests": [2, 30], "shared_share": [0.1, 0.4]})
     assert "neighbours" not in workload_figures.sharing_title(few)
 
@@ -215,9 +206,6 @@ def test_titles_of_measurements_follow_the_record() -> None:
     assert "the time of 0.120 tokens: the times are on a line" in straight
     sdpa = attention_figures.latency_title(made_record("cpu", noise=1e-6))
     assert "times as long as SDPA without pages" in sdpa
-
-
-def test_a_fit_that_is_no_line_says_so() -> None:
     record = latest_record("cpu")
     cost = attention_costs.fitted(record)
     assert cost is not None

@@ -123,7 +123,4 @@ def test_every_source_can_be_found_and_is_cited() -> None:
         assert fields.get("doi") or fields.get("url", "").startswith("https://"), key
         if "doi" in fields:
             assert re.fullmatch(r"10\.\d{4,9}/\S+", fields["doi"]), key
-
-
-def test_the_first_page_cites_this_version() -> None:
     assert f"version = {{{kv.__version__}}}," in prose(CHAPTERS / "index.ipynb")

@@ -104,9 +104,21 @@ def test_the_config_of_every_tabulated_model_gives_its_row(name: str, tmp_path: 
             assert read.cache_bytes(tokens) == tabulated.cache_bytes(tokens)
 
 
-def test_every_tabulated_model_has_a_published_config() -> None:
+def test_the_record_is_whole() -> None:
     assert set(ROWS) <= set(PUBLISHED)
     assert all(entry["from"] for entry in PUBLISHED.values())
+    script = runpy.run_path(str(FOLDER / "record_transformers.py"))
+    assert (
+        RECORDED["head"] | {"transformers": script["VERSION"], "tokens": script["TOKENS"]}
+        == (RECORDED["head"])
+    )
+    assert all(case.split(":")[0] == row["config"]["model_type"] for case, row in CASES.items())
+    # Types without a causal model of their own share the reader of one that was run.
+    run = {row["config"]["model_type"] for row in CASES.values()}
+    known = {kind for kind, defaults in DEFAULTS.items() if defaults is not None}
+    readers = {FAMILIES[kind].read for kind in run}
+    assert all(FAMILIES[kind].read in readers for kind in known - run)
+    assert set(DEFAULTS) == set(FAMILIES)
 
 
 def groups_of(model: kv.Model) -> list[tuple[Any, ...]]:
@@ -207,24 +219,6 @@ def test_windows_hold_what_the_next_token_needs(case: str, tmp_path: Path) -> No
         assert group.tokens_kept(tokens) == min(tokens, group.window or tokens)
 
 
-def test_the_record_is_of_the_version_that_its_script_runs() -> None:
-    script = runpy.run_path(str(FOLDER / "record_transformers.py"))
-    assert (
-        RECORDED["head"] | {"transformers": script["VERSION"], "tokens": script["TOKENS"]}
-        == (RECORDED["head"])
-    )
-    assert all(case.split(":")[0] == row["config"]["model_type"] for case, row in CASES.items())
-
-
-def test_every_architecture_of_transformers_was_run() -> None:
-    """Types without a causal model of their own share the reader of one that was run."""
-    run = {row["config"]["model_type"] for row in CASES.values()}
-    known = {kind for kind, defaults in DEFAULTS.items() if defaults is not None}
-    readers = {FAMILIES[kind].read for kind in run}
-    assert all(FAMILIES[kind].read in readers for kind in known - run)
-    assert set(DEFAULTS) == set(FAMILIES)
-
-
 def default_kinds(defaults: dict[str, Any], layers: int) -> Counter[str]:
     """Count the layers of each kind that a class makes when a file says nothing."""
     if "layer_types" in defaults:
@@ -319,11 +313,6 @@ def test_a_rank_keeps_the_heads_it_reads(heads: int, ranks: int, tmp_path: Path)
         assert model.tensor_parallel == ranks
 
 
-def test_a_latent_vector_is_kept_by_every_rank(tmp_path: Path) -> None:
-    whole = published(tmp_path, "DeepSeek-V3/R1")
-    assert published(tmp_path, "DeepSeek-V3/R1", tensor_parallel=8).groups == whole.groups
-
-
 @pytest.mark.parametrize(
     ("name", "ranks"), [("Qwen3.5-27B", 4), ("Kimi-K3", 8), ("Nemotron-Nano-9B-v2", 4)]
 )
@@ -332,7 +321,7 @@ def test_states_divide_among_ranks(name: str, ranks: int, tmp_path: Path) -> Non
     assert rank.state_bytes_per_request * ranks == whole.state_bytes_per_request
 
 
-def test_the_groups_of_a_mamba_state_are_copied_where_they_are_fewer(tmp_path: Path) -> None:
+def test_states_of_a_rank(tmp_path: Path) -> None:
     """8 groups on 8 ranks divide; 1 group on 8 ranks is kept by each."""
     config = copy.deepcopy(PUBLISHED["Nemotron-Nano-9B-v2"]["config"]) | {"n_groups": 1}
     model = read(tmp_path, config)
@@ -341,18 +330,14 @@ def test_the_groups_of_a_mamba_state_are_copied_where_they_are_fewer(tmp_path: P
     convolution = 2 * 128 * 3 * 2  # B and C of one group: two states of 128, 3 inputs, 16-bit
     shared = state.state_bytes_per_layer - convolution
     assert part.state_bytes_per_layer == shared // 8 + convolution
-
-
-def test_heads_of_a_state_that_do_not_divide_are_an_error(tmp_path: Path) -> None:
     config = copy.deepcopy(PUBLISHED["Qwen3.5-27B"]["config"])
     config["text_config"] |= {"num_attention_heads": 32, "linear_num_key_heads": 12}
     path = written(tmp_path, config)
     message = "tensor_parallel is 8; a number of ranks that divides the 12 units of convolution"
     with pytest.raises(kv.LedgerError, match=message):
         read_config(path, tensor_parallel=8)
-
-
-def test_a_split_model_is_not_split_again(tmp_path: Path) -> None:
+    whole = published(tmp_path, "DeepSeek-V3/R1")
+    assert published(tmp_path, "DeepSeek-V3/R1", tensor_parallel=8).groups == whole.groups
     rank = read(tmp_path, LLAMA, tensor_parallel=2)
     with pytest.raises(kv.LedgerError, match="tensor_parallel is 2 already"):
         rank.split(2)
@@ -384,7 +369,7 @@ def test_the_width_of_the_cache_is_asked_for_or_read(
     assert read(tmp_path, LLAMA | change, **arguments).bytes_per_element == n_bytes
 
 
-def test_a_quantisation_file_beside_the_config_is_read(tmp_path: Path) -> None:
+def test_quantisation_is_read_beside_or_inside_the_config(tmp_path: Path) -> None:
     written(tmp_path, LLAMA)
     beside = {"quantization": {"kv_cache_quant_algo": "FP8"}}
     written(tmp_path, beside, "hf_quant_config.json")
@@ -395,9 +380,6 @@ def test_a_quantisation_file_beside_the_config_is_read(tmp_path: Path) -> None:
     with pytest.raises(kv.LedgerError, match=r"kv_cache_quant_algo is 'NVFP4'; 8 bits"):
         read_config(tmp_path)
     assert read_config(tmp_path, dtype="fp8").bytes_per_element == 1
-
-
-def test_the_inner_config_may_say_that_the_cache_is_quantised(tmp_path: Path) -> None:
     assert published(tmp_path, "Gemma-4-31B-NVFP4").bytes_per_element == 1
     assert published(tmp_path, "Qwen3-32B-FP8-Static").bytes_per_element == 1
     inner = {"model_type": "llava", "text_config": LLAMA | {"quantization_config": {}}}
@@ -405,7 +387,7 @@ def test_the_inner_config_may_say_that_the_cache_is_quantised(tmp_path: Path) ->
     assert read(tmp_path, inner).bytes_per_element == 1
 
 
-def test_the_data_type_of_a_state_is_asked_for_or_read(tmp_path: Path) -> None:
+def test_the_width_of_a_state_is_asked_for_or_read(tmp_path: Path) -> None:
     """Qwen3.5-27B: 48 heads of 128 x 128 in float32, and 3 inputs of 10240 channels in 16 bits."""
     conv, state = 10240 * 3 * 2, 48 * 128 * 128
     for asked, n_bytes in ((None, 4), ("float32", 4), ("bfloat16", 2), ("fp8", 1)):
@@ -413,9 +395,6 @@ def test_the_data_type_of_a_state_is_asked_for_or_read(tmp_path: Path) -> None:
         assert group.state_bytes_per_layer == conv + n_bytes * state
     cached = published(tmp_path, "Qwen3.5-27B", dtype="fp8").groups[-1]
     assert cached.state_bytes_per_layer == conv + 4 * state  # K and V alone
-
-
-def test_a_state_of_qwen3_next_is_as_wide_as_its_convolution_unless_named(tmp_path: Path) -> None:
     config = CASES["qwen3_next"]["config"]
     narrow = read(tmp_path, config).groups[-1]
     wide = read(tmp_path, config | {"mamba_ssm_dtype": "float32"}).groups[-1]
@@ -467,26 +446,6 @@ def test_the_name_is_that_of_the_folder_or_file_or_the_one_given(tmp_path: Path)
         read_config(written(tmp_path, LLAMA, "Qwen--Qwen3-8B_config.json")).name == "Qwen/Qwen3-8B"
     )
     assert read_config(tmp_path / "org--model", name="mine").name == "mine"
-
-
-def test_windows_that_are_off_are_no_windows(tmp_path: Path) -> None:
-    for off in (
-        {"sliding_window": None},
-        {"sliding_window": 4096, "use_sliding_window": False},
-        {"layer_types": ["full_attention"] * 32},
-        {"layer_types": None},
-    ):
-        model = read(tmp_path, LLAMA | off)
-        assert model.groups == load_model("Llama-3.1-8B").groups
-
-
-def test_a_byte_order_mark_and_values_that_json_does_not_know_are_read(tmp_path: Path) -> None:
-    text = "\ufeff" + json.dumps(LLAMA | {"time_step_limit": [0.0, float("inf")]})
-    assert "Infinity" in text
-    assert read(tmp_path, text).layers == 32
-
-
-def test_markup_in_a_name_is_a_name(tmp_path: Path) -> None:
     folder = tmp_path / "<img src=x onerror=alert(1)>"
     folder.mkdir()
     model = read_config(written(folder, LLAMA))
@@ -496,6 +455,20 @@ def test_markup_in_a_name_is_a_name(tmp_path: Path) -> None:
     assert read_config(written(lines, LLAMA)).name == "a\N{REPLACEMENT CHARACTER}b" + (
         "\N{REPLACEMENT CHARACTER}[31m"
     )
+
+
+def test_windows_that_are_off_and_odd_json_are_read(tmp_path: Path) -> None:
+    for off in (
+        {"sliding_window": None},
+        {"sliding_window": 4096, "use_sliding_window": False},
+        {"layer_types": ["full_attention"] * 32},
+        {"layer_types": None},
+    ):
+        model = read(tmp_path, LLAMA | off)
+        assert model.groups == load_model("Llama-3.1-8B").groups
+    text = "\ufeff" + json.dumps(LLAMA | {"time_step_limit": [0.0, float("inf")]})
+    assert "Infinity" in text
+    assert read(tmp_path, text).layers == 32
 
 
 def test_code_that_a_config_names_is_not_run(tmp_path: Path) -> None:
@@ -679,14 +652,6 @@ def test_an_architecture_that_is_not_read_says_why(kind: str, tmp_path: Path) ->
     assert kind not in known_model_types()
 
 
-def test_an_unknown_architecture_is_told_the_near_ones_and_what_to_do(tmp_path: Path) -> None:
-    path = written(tmp_path, LLAMA | {"model_type": "qwen9"})
-    message = refusal(path)
-    assert f"not one of the {len(known_model_types())} known architectures, among them" in message
-    assert re.search(r"among them .*qwen3", message)
-    assert BY_HAND in message
-
-
 @pytest.mark.parametrize("name", ["Qwen3.5-27B", "Kimi-K3", "Gemma-3-27B", "Llama-4-Scout"])
 def test_a_multimodal_config_needs_its_language_model(name: str, tmp_path: Path) -> None:
     config = copy.deepcopy(PUBLISHED[name]["config"])
@@ -748,14 +713,7 @@ def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
             load_model(odd)
 
 
-def test_a_file_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvledger.models.config_fields._LARGEST_BYTES", 100)
-    path = written(tmp_path, LLAMA)
-    with pytest.raises(kv.LedgerError, match="more than 100 bytes"):
-        read_config(path)
-
-
-def test_bad_arguments_are_named(tmp_path: Path) -> None:
+def test_bad_arguments_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, LLAMA)
     for ranks in (0, -1, 1.5, True, "2", None):
         with pytest.raises(kv.LedgerError, match=r"tensor_parallel is .*; a whole number of ranks"):
@@ -764,6 +722,15 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
         for value in ("int4", "auto", "", 8):
             with pytest.raises(kv.LedgerError, match=r"dtype is .*; known are: float32"):
                 read_config(path, **{name: value})
+    path = written(tmp_path, LLAMA | {"model_type": "qwen9"})
+    message = refusal(path)
+    assert f"not one of the {len(known_model_types())} known architectures, among them" in message
+    assert re.search(r"among them .*qwen3", message)
+    assert BY_HAND in message
+    monkeypatch.setattr("kvledger.models.config_fields._LARGEST_BYTES", 100)
+    path = written(tmp_path, LLAMA)
+    with pytest.raises(kv.LedgerError, match="more than 100 bytes"):
+        read_config(path)
 
 
 JSON = st.recursive(
@@ -843,7 +810,7 @@ def test_layers_of_a_pruned_model_may_all_differ(tmp_path: Path) -> None:
         read(tmp_path, config)
 
 
-def test_chatglm_names_its_groups_and_channels(tmp_path: Path) -> None:
+def test_architectures_of_their_own_words(tmp_path: Path) -> None:
     config = {
         "model_type": "chatglm",
         "num_layers": 40,
@@ -863,9 +830,6 @@ def test_chatglm_names_its_groups_and_channels(tmp_path: Path) -> None:
     del config["multi_query_attention"]
     with pytest.raises(kv.LedgerError, match="multi_query_attention is missing"):
         read(tmp_path, config)
-
-
-def test_minimax_text_01_marks_its_softmax_layers(tmp_path: Path) -> None:
     config = LLAMA | {
         "model_type": "minimax_text_01",
         "num_hidden_layers": 8,
@@ -876,10 +840,7 @@ def test_minimax_text_01_marks_its_softmax_layers(tmp_path: Path) -> None:
     assert model.groups[-1].state_bytes_per_layer == 32 * 128 * 128 * 2
     with pytest.raises(kv.LedgerError, match="attn_type_list is not a list of 8 zeros and ones"):
         read(tmp_path, config | {"attn_type_list": [0, 1]})
-
-
-def test_per_layer_overrides_of_gemma_4_are_read(tmp_path: Path) -> None:
-    """transformers writes the heads of full layers so when it saves a config itself."""
+    # transformers writes the heads of full layers so when it saves a config itself.
     case = CASES["gemma4_text:True 1"]["config"]
     plain = read(tmp_path, case)
     saved = changed(case, {"global_head_dim": ..., "num_global_key_value_heads": ...})
@@ -911,7 +872,7 @@ def test_a_group_of_bad_sizes_is_an_error() -> None:
         assert str(caught.value).startswith(message)
 
 
-def test_a_model_is_made_from_groups_or_from_sizes() -> None:
+def test_a_model_is_made_from_groups_or_from_sizes(tmp_path: Path) -> None:
     group = LayerGroup(kind="full", layers=2, kv_heads=8, head_dim=64)
     made = kv.Model("mine", groups=[group])
     assert made == kv.Model("mine", full_layers=2, kv_heads=8, head_dim=64)
@@ -928,9 +889,6 @@ def test_a_model_is_made_from_groups_or_from_sizes() -> None:
     assert both.request_bytes(0) == both.cache_bytes(0) == 0
     assert both.request_bytes(3) - both.cache_bytes(3) == both.state_bytes_per_request
     assert (both.layers, both.state_layers, both.kv_heads) == (2, 2, 8)
-
-
-def test_a_model_that_keeps_no_k_and_v_is_refused(tmp_path: Path) -> None:
     config = CASES["nemotron_h:marks"]["config"] | {"hybrid_override_pattern": "M-M-M-"}
     message = refusal(written(tmp_path, config))
     assert message.endswith(": no layer keeps K and V, so there is nothing to page")

@@ -100,12 +100,6 @@ def test_every_trace_has_its_tables() -> None:
     assert set(DERIVED) == lengths | blocks | requests
 
 
-def test_a_broken_manifest_is_named(tmp_path: Path) -> None:
-    (tmp_path / "manifest.toml").write_text("[[file]\n")
-    with pytest.raises(LedgerError, match=r"manifest\.toml: .*accepted: TOML"):
-        load_manifest(tmp_path)
-
-
 # --------------------------------------------------------------------------- length tables
 @pytest.mark.parametrize("name", TRACE_NAMES)
 def test_a_length_table_is_sorted_whole_and_in_unix_lines(name: str) -> None:
@@ -187,9 +181,28 @@ def test_a_bad_length_table_is_named(tmp_path: Path, content: str, message: str)
         load_lengths(path)
 
 
-def test_an_unknown_trace_lists_the_known_ones() -> None:
+def test_bad_tables_and_traces_are_named(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"no such trace; accepted: .*azure_code_2023.*bwb_v2"):
         load_lengths("azure")
+    (tmp_path / "manifest.toml").write_text("[[file]\n")
+    with pytest.raises(LedgerError, match=r"manifest\.toml: .*accepted: TOML"):
+        load_manifest(tmp_path)
+    with pytest.raises(LedgerError, match="has no page_ids; accepted: a trace with block ids"):
+        blocks_table(Trace([5], [1]))
+    with pytest.raises(kv.LedgerError, match="has no times"):
+        requests_table(kv.Trace([5], [1]))
+    unchained = kv.Trace([20, 20], [1, 1], [0, 1], [[1, 2], [3, 2]], 10)
+    with pytest.raises(kv.LedgerError, match=r"request 1 of .* a known block after a new one"):
+        requests_table(unchained)
+    with pytest.raises(kv.LedgerError, match=r"no data file 'traces/none\.requests\.csv'"):
+        kv.load_requests("none")
+    for window in (0, -1, 2.5, True, "2"):
+        with pytest.raises(LedgerError, match=r"window is .* at least 1"):
+            neighbour_sharing([[1]], window)  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match=r"page_ids\[1\] holds an id twice"):
+        neighbour_sharing([[1], [2, 2]], 2)
+    with pytest.raises(LedgerError, match="how is 'tiles'; accepted: 'groups', 'sliding'"):
+        neighbour_sharing([[1]], 2, how="tiles")  # type: ignore[arg-type]
 
 
 # --------------------------------------------------------------------------- block tables
@@ -273,11 +286,6 @@ def test_a_block_table_by_hand() -> None:
     assert by.loc[("groups", "all", "without", 3)].tolist() == [4, 1]
 
 
-def test_a_trace_without_block_ids_has_no_block_table() -> None:
-    with pytest.raises(LedgerError, match="has no page_ids; accepted: a trace with block ids"):
-        blocks_table(Trace([5], [1]))
-
-
 # --------------------------------------------------------------------------- request tables
 @pytest.mark.parametrize("name", ["azure_conv_2023", "mooncake_conversation"])
 def test_a_request_table_holds_the_raw_trace(name: str) -> None:
@@ -327,16 +335,6 @@ def test_chains_come_back(
     assert same_pattern(trace.page_ids, back.page_ids)
 
 
-def test_what_is_no_request_table_is_refused() -> None:
-    with pytest.raises(kv.LedgerError, match="has no times"):
-        requests_table(kv.Trace([5], [1]))
-    unchained = kv.Trace([20, 20], [1, 1], [0, 1], [[1, 2], [3, 2]], 10)
-    with pytest.raises(kv.LedgerError, match=r"request 1 of .* a known block after a new one"):
-        requests_table(unchained)
-    with pytest.raises(kv.LedgerError, match=r"no data file 'traces/none\.requests\.csv'"):
-        kv.load_requests("none")
-
-
 # --------------------------------------------------------------------------- neighbours
 prefixes = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=6), min_size=1, max_size=14)
 
@@ -372,16 +370,6 @@ def test_the_whole_trace_is_one_group(page_ids: list[list[int]]) -> None:
     groups = neighbour_sharing(page_ids, whole)
     assert groups == neighbour_sharing(page_ids, whole, how="sliding")
     assert neighbour_sharing(page_ids, 1).shared_blocks == 0
-
-
-def test_neighbours_refuse_what_is_no_window_or_no_chain() -> None:
-    for window in (0, -1, 2.5, True, "2"):
-        with pytest.raises(LedgerError, match=r"window is .* at least 1"):
-            neighbour_sharing([[1]], window)  # type: ignore[arg-type]
-    with pytest.raises(LedgerError, match=r"page_ids\[1\] holds an id twice"):
-        neighbour_sharing([[1], [2, 2]], 2)
-    with pytest.raises(LedgerError, match="how is 'tiles'; accepted: 'groups', 'sliding'"):
-        neighbour_sharing([[1]], 2, how="tiles")  # type: ignore[arg-type]
 
 
 # --------------------------------------------------------------------------- deriving

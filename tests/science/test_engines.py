@@ -68,11 +68,6 @@ def test_kernels_accepting_is_every_kernel_asked(page_size: int, latent: bool) -
         assert (id in found) == expected
 
 
-def test_uses_are_no_kernels() -> None:
-    assert "mooncake" in RULES
-    assert "mooncake" not in kernels_accepting(512)
-
-
 @given(st.integers(1, 300), st.integers(1, 5000))
 def test_multiples_and_powers_are_arithmetic(step: int, page_size: int) -> None:
     multiples = PageSizeRule("x", "x", "x", "kernel", "any", f"multiples of {step}")
@@ -87,15 +82,14 @@ def test_structures_say_what_they_are_counted_by() -> None:
     assert {each.per for each in load_structures().values()} == set(PER)
     # The key is part of the objects: no preset may count it twice.
     assert "counted in vllm.objects" in load_structures()["vllm.key"].note
+    assert "mooncake" in RULES
+    assert "mooncake" not in kernels_accepting(512)
 
 
 @pytest.mark.parametrize("accepts", ["", "some", "multiples of", "16,32", "powers of two", "-1"])
-def test_a_rule_that_is_none_is_named(accepts: str) -> None:
+def test_a_rule_or_structure_that_is_none_is_named(accepts: str) -> None:
     with pytest.raises(kv.LedgerError, match=r"mine: accepts is .*; accepted: any, multiples of N"):
         PageSizeRule("mine", "x", "x", "kernel", "any", accepts)
-
-
-def test_a_kind_a_place_or_a_count_that_is_none_is_named() -> None:
     with pytest.raises(kv.LedgerError, match="kind is 'x'; accepted: kernel, use"):
         PageSizeRule("mine", "x", "x", "x", "any", "any")
     with pytest.raises(kv.LedgerError, match="heads is 'x'; accepted: any, kv, latent"):

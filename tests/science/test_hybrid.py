@@ -115,6 +115,8 @@ def test_nothing_is_held_before_the_first_token() -> None:
     state = LayerGroup(kind="state", layers=2, states=(StateTensor("state", 4, 8, 2),))
     assert (state.pages(0, 16), state.pages(1, 16), state.pages(9999, 16)) == (0, 1, 1)
     assert state.tokens_kept(9999) == 0
+    layout = kv.separate_layout(kv.load_models()["gpt-oss-20b"], 16)
+    assert kv.hybrid_pages([5, 900, 900], layout) == kv.hybrid_pages({5: 1, 900: 2}, layout)
 
 
 models = st.builds(
@@ -158,11 +160,6 @@ def test_bytes_of_separate_pages_as_simulated(
         assert part.padding_bytes == 0
     everything = sum(part.kept_bytes for part in accounted)
     assert everything == sum(model.request_bytes(n) for n in lengths)
-
-
-def test_any_form_of_lengths_is_accounted_alike() -> None:
-    layout = kv.separate_layout(kv.load_models()["gpt-oss-20b"], 16)
-    assert kv.hybrid_pages([5, 900, 900], layout) == kv.hybrid_pages({5: 1, 900: 2}, layout)
 
 
 # --- One pool for all -----------------------------------------------------------------------------
@@ -308,16 +305,10 @@ def test_narrower_layers_get_more_slots_or_are_padded(tmp_path: Path) -> None:
     latent = LayerGroup(kind="latent", layers=2, kv_heads=1, head_dim=100)
     with pytest.raises(kv.LedgerError, match="latent pages are not padded"):
         kv.unified_layout(kv.Model("drawn", groups=[latent, narrow]))
-
-
-def test_growing_layers_of_several_widths_need_no_padding() -> None:
     wide = LayerGroup(kind="full", layers=2, kv_heads=3, head_dim=64)
     narrow = LayerGroup(kind="full", layers=5, kv_heads=2, head_dim=64)
     model = kv.Model("pruned", groups=[wide, narrow])
     assert kv.unified_layout(model) == kv.separate_layout(model, 16)
-
-
-def test_latent_models_are_raised_to_multiples_of_128(tmp_path: Path) -> None:
     kimi = published(tmp_path, "Kimi-K3", tensor_parallel=8, dtype="fp8")
     assert kv.unified_layout(kimi)[0].page_size % 128 == 0
     assert kv.unified_layout(kimi, kernel_slots=64)[0].page_size == 1472
@@ -348,23 +339,14 @@ def test_bad_arguments_are_named() -> None:
             kv.unified_layout(model, kernel_slots=slots)  # type: ignore[arg-type]
     with pytest.raises(kv.LedgerError, match=r"lengths\[1\] is 0"):
         kv.hybrid_pages([5, 0], kv.separate_layout(model, 16))
-
-
-def test_two_widths_beside_a_state_are_refused() -> None:
     one = LayerGroup(kind="full", layers=2, kv_heads=2, head_dim=64)
     two = LayerGroup(kind="window", layers=2, kv_heads=4, head_dim=64, window=8)
     state = LayerGroup(kind="state", layers=2, states=(StateTensor("state", 4, 8, 2),))
     with pytest.raises(kv.LedgerError, match="take 512, 1024 bytes a token beside fixed states"):
         kv.unified_layout(kv.Model("drawn", groups=[one, two, state]))
-
-
-def test_more_than_64_bits_of_bytes_are_an_error_and_not_a_wrap() -> None:
     layout = kv.separate_layout(kv.load_models()["OPT-175B"], 16)
     with pytest.raises(kv.LedgerError, match="64 bits"):
         kv.hybrid_pages({2**40: 2**40}, layout)
-
-
-def test_bytes_that_do_not_add_up_are_an_error() -> None:
     (layout,) = kv.separate_layout(kv.load_models()["Llama-3.1-8B"], 16)
     ones = ("requests", "pages", "tail_slack_bytes", "expired_bytes", "page_padding_bytes")
     good: dict[str, Any] = dict.fromkeys((*ones, "layer_padding_bytes"), 1)

@@ -75,22 +75,19 @@ def test_addition_adds_every_quantity_that_both_know(one: kv.Ledger, two: kv.Led
     assert total == two + one
 
 
-def test_a_pool_that_names_no_free_slots_adds_to_one_that_does() -> None:
-    full = kv.Ledger(requests=1, logical_tokens=4, allocated_slots=4, capacity_slots=4)
-    half = kv.Ledger(
-        requests=1, logical_tokens=4, allocated_slots=4, capacity_slots=8, unallocated_slots=4
-    )
-    assert (full + half).unallocated_slots == (half + full).unallocated_slots == 4
-    assert (full + half).capacity_slots == 12
-
-
-def test_a_split_that_one_side_does_not_know_is_not_known_of_the_sum() -> None:
+def test_a_sum_knows_what_both_sides_know() -> None:
     known = kv.contiguous([5], reserve=8, final_lengths=[7])
     unknown = dataclasses.replace(known, reserved_used_later_slots=None)
     assert (known + known).reserved_never_used_slots == 2
     assert (known + unknown).reserved_never_used_slots is None
     nothing_reserved = kv.Ledger(requests=1, logical_tokens=3, allocated_slots=3)
     assert (known + nothing_reserved).reserved_never_used_slots == 1
+    full = kv.Ledger(requests=1, logical_tokens=4, allocated_slots=4, capacity_slots=4)
+    half = kv.Ledger(
+        requests=1, logical_tokens=4, allocated_slots=4, capacity_slots=8, unallocated_slots=4
+    )
+    assert (full + half).unallocated_slots == (half + full).unallocated_slots == 4
+    assert (full + half).capacity_slots == 12
 
 
 @given(
@@ -108,19 +105,17 @@ def test_the_ledger_of_all_is_the_sum_of_parts(
     assert sum(one_by_one) == kv.paged(lengths, page_size)
 
 
-def test_adding_anything_else_is_a_type_error() -> None:
-    ledger = kv.paged([5], 4)
-    for other in (1, 0.5, "ledger", None):
-        with pytest.raises(TypeError):
-            ledger + other  # type: ignore[operator]
-
-
-def test_a_ledger_is_frozen_and_holds_python_ints() -> None:
+def test_a_ledger_is_frozen_and_empty_or_whole() -> None:
     ledger = kv.paged([5, 9, 17], 4)
     with pytest.raises(dataclasses.FrozenInstanceError):
         ledger.pages = 11  # type: ignore[misc]
     for field in dataclasses.fields(ledger):
         assert type(getattr(ledger, field.name)) in (int, type(None))
+    assert kv.Ledger(requests=0, logical_tokens=0, allocated_slots=0).unused_share == 0
+    ledger = kv.paged([5], 4)
+    for other in (1, 0.5, "ledger", None):
+        with pytest.raises(TypeError):
+            ledger + other  # type: ignore[operator]
 
 
 def test_repr_keeps_slack_and_sharing_apart_and_says_what_is_never_used() -> None:
@@ -132,10 +127,6 @@ def test_repr_keeps_slack_and_sharing_apart_and_says_what_is_never_used() -> Non
     )
     pool = dataclasses.replace(kv.paged([5], 4), capacity_slots=16, unallocated_slots=8)
     assert repr(pool).endswith("tail slack 3, capacity 16)")
-
-
-def test_an_empty_ledger_has_no_unused_share() -> None:
-    assert kv.Ledger(requests=0, logical_tokens=0, allocated_slots=0).unused_share == 0
 
 
 def article_values() -> dict[str, int | Fraction]:

@@ -130,10 +130,12 @@ def test_a_bad_length_is_found_in_every_chunk(index: int) -> None:
 def test_counts_of_one_length_in_several_rows_add_up() -> None:
     frame = pd.DataFrame({"tokens": [9, 5, 9], "requests": [1, 2, 3]})
     assert counts_of(as_lengths(frame)) == {5: 2, 9: 4}
-
-
-def test_a_length_that_no_request_has_is_left_out() -> None:
     assert counts_of(as_lengths({5: 0, 9: 2})) == {9: 2}
+    assert whole_page_sizes([16, 4, 4.0, np.int64(8)]) == [4, 8, 16]
+    half = 2**62
+    assert as_lengths([half, half - 1]).total_tokens == INT64_MAX
+    with pytest.raises(kv.LedgerError, match=f"lengths add up to {INT64_MAX + 1}; .*64 bits"):
+        as_lengths([half, half])
 
 
 def test_results_are_read_only_and_the_callers_array_stays_writeable() -> None:
@@ -167,13 +169,6 @@ def test_exact_sums_equal_those_of_python(pairs: list[tuple[int, int]]) -> None:
     assert exact_sum(values, "things") == sum(values.tolist())
 
 
-def test_the_largest_sum_that_fits_and_the_next_one() -> None:
-    half = 2**62
-    assert as_lengths([half, half - 1]).total_tokens == INT64_MAX
-    with pytest.raises(kv.LedgerError, match=f"lengths add up to {INT64_MAX + 1}; .*64 bits"):
-        as_lengths([half, half])
-
-
 @given(LENGTHS, st.data())
 def test_starts_and_ends_pair_up_where_some_order_does(
     starts: list[int], data: st.DataObject
@@ -201,7 +196,3 @@ def test_whole_numbers_of_every_type_are_accepted(value: object) -> None:
     result = whole(value, "page_size", minimum=1, accepted="whole numbers")
     assert result == 4
     assert type(result) is int
-
-
-def test_page_sizes_are_sorted_and_each_is_answered_once() -> None:
-    assert whole_page_sizes([16, 4, 4.0, np.int64(8)]) == [4, 8, 16]

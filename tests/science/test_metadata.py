@@ -102,6 +102,13 @@ def test_lines_that_meet_in_one_point_leave_no_empty_interval() -> None:
     # Lengths 6 and 12: page sizes 6 and 4 (18 slots in 3 pages; 20 in 5): 4 is never best.
     only_six: list[Any] = [(6, 0, math.inf)]
     assert kv.envelope([6, 12], [4, 6]) == only_six
+    assert kv.c_for_page_size([4, 8], 3, [1, 2, 4, 8]) is None
+    assert kv.c_for_page_size(ARTICLE, 4, POWERS) == (4, Fraction(6, 7), 2)
+    assert list(DEFAULT_PAGE_SIZES) == [2**k for k in range(13)]
+    assert kv.best_page_size(ARTICLE, 4) == kv.best_page_size(ARTICLE, 4, DEFAULT_PAGE_SIZES)
+    assert kv.envelope(ARTICLE)[-1].page_size == 32
+    shape = kv.Model("mine", full_layers=2, kv_heads=1, head_dim=64)
+    assert kv.slots_from_bytes(512, shape) == 1
 
 
 @given(LENGTHS, SIZES, COST, st.fractions(0, 1, max_denominator=100))
@@ -126,11 +133,6 @@ def test_a_page_size_needs_its_interval(
     )
     if found is not None:
         assert naive_best(lengths, tested, found.c_from)[0] == page_size
-
-
-def test_a_page_size_that_is_never_best_needs_no_cost_at_all() -> None:
-    assert kv.c_for_page_size([4, 8], 3, [1, 2, 4, 8]) is None
-    assert kv.c_for_page_size(ARTICLE, 4, POWERS) == (4, Fraction(6, 7), 2)
 
 
 @given(st.fractions(1, 10_000, max_denominator=50), st.fractions(Fraction(1, 100), 5000))
@@ -189,11 +191,6 @@ def test_bytes_and_slots_convert_back(model: str, amount: Fraction) -> None:
     assert kv.slots_from_bytes(kv.kv_bytes_per_token(model), model) == 1
 
 
-def test_a_model_of_the_readers_own_converts_too() -> None:
-    shape = kv.Model("mine", full_layers=2, kv_heads=1, head_dim=64)
-    assert kv.slots_from_bytes(512, shape) == 1
-
-
 @pytest.mark.parametrize(
     ("c", "exact"),
     [
@@ -209,9 +206,3 @@ def test_a_model_of_the_readers_own_converts_too() -> None:
 )
 def test_a_cost_means_the_decimal_that_it_prints_as(c: object, exact: Fraction) -> None:
     assert exact_cost(c) == exact  # type: ignore[arg-type]
-
-
-def test_powers_of_two_to_4096_are_tested_by_default() -> None:
-    assert list(DEFAULT_PAGE_SIZES) == [2**k for k in range(13)]
-    assert kv.best_page_size(ARTICLE, 4) == kv.best_page_size(ARTICLE, 4, DEFAULT_PAGE_SIZES)
-    assert kv.envelope(ARTICLE)[-1].page_size == 32

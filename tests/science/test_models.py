@@ -62,19 +62,7 @@ def test_every_column_of_a_row_follows_from_its_shape(row: dict[str, str]) -> No
 
     for column, n_bytes in (("c_dev_4B_slots", 4), ("c_host_250B_slots", 250)):
         assert agrees(kv.slots_from_bytes(n_bytes, row["model"]), row[column])
-
-
-def test_every_row_is_loaded_under_its_name_with_its_source() -> None:
-    models = kv.load_models()
-    assert list(models) == [row["model"] for row in MODELS]
-    assert all(model.source for model in models.values())
-    kinds = {row["attn"].split()[0].split("+")[0] for row in MODELS}
-    assert kinds == {"MHA", "GQA", "MLA"}
-
-
-@pytest.mark.parametrize("row", MODELS, ids=[row["model"] for row in MODELS])
-def test_the_cache_grows_as_its_layers_do(row: dict[str, str]) -> None:
-    """Token by token around the window: every layer before it is full, full layers after."""
+    # Token by token around the window: every layer before it is full, full layers after.
     model = kv.load_models()[row["model"]]
     window = model.window or 100
     for tokens in (window - 1, window, window + 1):
@@ -85,6 +73,20 @@ def test_the_cache_grows_as_its_layers_do(row: dict[str, str]) -> None:
     assert model.cache_bytes(0) == 0
 
 
+def test_every_row_is_loaded_and_every_case_answered() -> None:
+    models = kv.load_models()
+    assert list(models) == [row["model"] for row in MODELS]
+    assert all(model.source for model in models.values())
+    kinds = {row["attn"].split()[0].split("+")[0] for row in MODELS}
+    assert kinds == {"MHA", "GQA", "MLA"}
+    assert {d: size for d, size in DTYPE_BYTES.items() if size != 1} == {
+        "float32": 4,
+        "float16": 2,
+        "bfloat16": 2,
+    }
+    assert set(CASES) == {*answers(), "oversized"}
+
+
 @pytest.mark.parametrize(("dtype", "size"), DTYPE_BYTES.items())
 def test_bytes_follow_the_data_type(dtype: str, size: int) -> None:
     for name, model in kv.load_models().items():
@@ -93,14 +95,6 @@ def test_bytes_follow_the_data_type(dtype: str, size: int) -> None:
         assert model.with_dtype(dtype).window_cap_bytes * 2 == model.window_cap_bytes * size
         past = kv.kv_bytes_per_token(name, dtype=dtype, past_window=True)
         assert past * 2 == kv.kv_bytes_per_token(name, past_window=True) * size
-
-
-def test_data_types_have_their_sizes() -> None:
-    assert {d: size for d, size in DTYPE_BYTES.items() if size != 1} == {
-        "float32": 4,
-        "float16": 2,
-        "bfloat16": 2,
-    }
 
 
 def answers() -> dict[str, int | Fraction]:
@@ -131,31 +125,21 @@ def answers() -> dict[str, int | Fraction]:
     }
 
 
-def test_every_case_is_answered_or_is_about_admission() -> None:
-    assert set(CASES) == {*answers(), "oversized"}
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if case != "oversized"])
 def test_public_reports_get_the_right_answer(case: str) -> None:
     assert answers()[case] == Fraction(CASES[case]["answer"])
 
 
-def test_the_table_agrees_with_the_cases_on_models_that_both_name() -> None:
+def test_the_table_agrees_with_the_cases() -> None:
     assert kv.kv_bytes_per_token("DeepSeek-V3/R1") == int(CASES["deepseek_v3_bytes"]["answer"])
     assert kv.kv_bytes_per_token("gpt-oss-120b") == int(CASES["gptoss120b_all"]["answer"])
     past = kv.kv_bytes_per_token("gpt-oss-120b", past_window=True)
     assert past == int(CASES["gptoss120b_growth"]["answer"])
-
-
-def test_the_wrong_ways_give_the_wrong_answers_that_were_reported() -> None:
-    """K and V heads for a latent layer (124928), and hidden size / heads for a head (80)."""
+    # K and V heads for a latent layer (124928), and hidden size / heads for a head (80).
     as_heads = kv.Model("MLA as heads", full_layers=61, kv_heads=1, head_dim=512)
     assert as_heads.kv_bytes_per_token == 124928
     narrow = kv.Model("hidden / heads", full_layers=64, kv_heads=8, head_dim=80)
     assert narrow.kv_bytes_per_token == 163840 != kv.kv_bytes_per_token("Qwen3-32B")
-
-
-def test_the_pool_of_a_public_log_holds_the_tokens_that_it_printed() -> None:
     assert kv.load_models()["Llama-2-7B"].cache_bytes(132608) == 69524783104
 
 

@@ -246,19 +246,10 @@ def test_an_image_elsewhere_in_the_same_page_is_another_page() -> None:
 
 def test_any_hashable_key_can_stand_for_a_context() -> None:
     assert kv.shared_pages([TEXT] * 3, 4, ["a", "b", "a"]).shared_tokens == len(TEXT)
-
-
-def test_every_complete_prefix_page_shared_saves_one_page() -> None:
     pages = [kv.shared([20, 23], 4, prefix).pages for prefix in range(0, 21, 4)]
     assert pages == [11, 10, 9, 8, 7, 6]
-
-
-def test_reusable_tokens_are_complete_chunks_only() -> None:
-    """LMCache PR 2207: prompts of 14816 and 14820 tokens reuse 57 chunks of 256."""
+    # LMCache PR 2207: prompts of 14816 and 14820 tokens reuse 57 chunks of 256.
     assert kv.shared([14816, 14820], 256, prefix=14816).shared_tokens == 14592
-
-
-def test_counts_do_not_unfold_into_requests() -> None:
     ledger = kv.shared({1000: 10**12, 2000: 1}, 16, prefix=512)
     assert ledger.shared_tokens == 512 * 10**12
     with pytest.raises(kv.LedgerError, match=r"add up to \d+; .*64 bits"):

@@ -85,13 +85,6 @@ def test_damage_is_one_clear_error(write: Any, wrapping: str, damage: str) -> No
         assert "\n" not in str(caught.value)
 
 
-def test_an_xz_file_that_asks_for_too_much_memory_is_refused(write: Any) -> None:
-    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]
-    packed = lzma.compress(b"5\n", filters=filters)
-    with pytest.raises(LedgerError, match=r"xz data is cut short or damaged .*[Mm]emory"):
-        kv.load_trace(write(packed))
-
-
 @given(
     st.lists(st.binary(max_size=50), max_size=5), st.sampled_from(["bz2", "xz"]), st.integers(1, 80)
 )
@@ -194,10 +187,14 @@ def test_a_list_named_as_one_may_be_columns(monkeypatch: pytest.MonkeyPatch, wri
         kv.load_trace(write("100,20\n200,30\n"))
 
 
-def test_no_standard_input_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_ways_in(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(LedgerError, match="standard input: there is none here"):
         kv.load_trace("-")
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]
+    packed = lzma.compress(b"5\n", filters=filters)
+    with pytest.raises(LedgerError, match=r"xz data is cut short or damaged .*[Mm]emory"):
+        kv.load_trace(write(packed))
 
 
 def test_a_named_pipe(tmp_path: Path) -> None:
@@ -364,18 +361,15 @@ def test_progress_reaches_the_end(
         assert bar.options["leave"] is False
 
 
-def test_progress_of_a_pipe_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    bars = at_a_terminal(monkeypatch)
-    from_stdin(monkeypatch, b"5 9 17", pipe=True)
-    kv.load_trace("-")
-    assert (bars[0].total, bars[0].n, bars[0].closed) == (None, 6, True)
-
-
-def test_progress_is_shown_at_a_terminal_alone(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_a_pipe_and_of_no_terminal(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = io.StringIO()
     bars = at_a_terminal(monkeypatch, stderr)
     kv.load_trace(write(TOKENS))
     assert (bars, stderr.getvalue()) == ([], "")
+    bars = at_a_terminal(monkeypatch)
+    from_stdin(monkeypatch, b"5 9 17", pipe=True)
+    kv.load_trace("-")
+    assert (bars[0].total, bars[0].n, bars[0].closed) == (None, 6, True)
 
 
 def test_progress_ends_with_an_error_and_escapes(

@@ -104,7 +104,7 @@ def test_a_closed_form_row_is_exact(pair: tuple[list[int], list[int]], c: Fracti
     assert row["flat_factor"] == Fraction(near[-1], near[0])
 
 
-def test_needed_cost_of_the_article_of_the_last_page_size_and_of_one_never_best() -> None:
+def test_needed_costs_in_slots_and_bytes() -> None:
     def needed(totals: list[int], size: int, sizes: list[int]) -> pd.Series[Any]:
         traces = as_traces([1] * len(totals), totals)
         return survey.needed_cost(traces, size, "Llama-3.1-8B", sizes).iloc[0]
@@ -120,6 +120,14 @@ def test_needed_cost_of_the_article_of_the_last_page_size_and_of_one_never_best(
     never = needed([8], 7, [1, 8])
     assert pd.isna(never["c_from"])
     assert pd.isna(never["bytes_from"])
+    needed = pd.DataFrame({"c_from": [Fraction(1, 100), Fraction(1, 50)], "c_to": [1, 2]})
+    frame = survey.bytes_in_slots(["Llama-3.1-8B", "OPT-13B"], {"entry": 4, "host": 250}, needed)
+    assert frame["c"].tolist() == [Fraction(b, per) for per in (131072, 819200) for b in (4, 250)]
+    assert (frame["needed_from"] == Fraction(1, 100)).all()
+    assert (frame["needed_to"] == 2).all()
+    assert all(
+        n == Fraction(1, 100) / c for n, c in zip(frame["needed_times"], frame["c"], strict=True)
+    )
 
 
 @given(requests, st.integers(1, 64), st.sampled_from([0, Fraction(1, 32768), 1, 7]))
@@ -132,17 +140,6 @@ def test_excess_cost_is_none_below(
     assert kv.cost(pair[1], size, c) == best * (1 + row["excess_cost"])
 
 
-def test_bytes_in_slots_converts_by_each_model() -> None:
-    needed = pd.DataFrame({"c_from": [Fraction(1, 100), Fraction(1, 50)], "c_to": [1, 2]})
-    frame = survey.bytes_in_slots(["Llama-3.1-8B", "OPT-13B"], {"entry": 4, "host": 250}, needed)
-    assert frame["c"].tolist() == [Fraction(b, per) for per in (131072, 819200) for b in (4, 250)]
-    assert (frame["needed_from"] == Fraction(1, 100)).all()
-    assert (frame["needed_to"] == 2).all()
-    assert all(
-        n == Fraction(1, 100) / c for n, c in zip(frame["needed_times"], frame["c"], strict=True)
-    )
-
-
 def test_slots_per_token_adds_up_and_refuses_sharing() -> None:
     frame = survey.slots_per_token(
         {"max": kv.contiguous([5, 9, 17], 32), "pages": kv.paged([5, 9, 17], 4)}
@@ -153,7 +150,12 @@ def test_slots_per_token_adds_up_and_refuses_sharing() -> None:
         survey.slots_per_token({"shared": kv.shared([20, 23], 4, prefix=8)})
 
 
-def test_shared_blocks_adds_the_share_and_the_trace() -> None:
+def test_lengths_describes_the_committed_traces() -> None:
+    frame = survey.lengths({n: kv.load_lengths(n) for n in kv.TRACE_NAMES})
+    assert frame["trace"].tolist() == list(kv.TRACE_NAMES)
+    assert frame.set_index("trace").loc["arxiv_summarization_v2", "longest"] == 4096
+    assert frame["requests"].sum() == 8819 + 19366 + 12031 + 3993 + 30731 + 28257 + 33768
+    assert set(survey.TRACE_LABELS) == set(kv.TRACE_NAMES)
     blocks = {
         name: pd.DataFrame({"logical_blocks": [10, 20], "shared_blocks": [1, s]})
         for name, s in (("a", 5), ("b", 0))
@@ -163,19 +165,8 @@ def test_shared_blocks_adds_the_share_and_the_trace() -> None:
     assert frame["shared_share"].tolist() == [Fraction(1, 10), Fraction(1, 4), Fraction(1, 10), 0]
 
 
-def test_lengths_describes_the_committed_traces() -> None:
-    frame = survey.lengths({n: kv.load_lengths(n) for n in kv.TRACE_NAMES})
-    assert frame["trace"].tolist() == list(kv.TRACE_NAMES)
-    assert frame.set_index("trace").loc["arxiv_summarization_v2", "longest"] == 4096
-    assert frame["requests"].sum() == 8819 + 19366 + 12031 + 3993 + 30731 + 28257 + 33768
-
-
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=50))
 def test_median_is_the_lower_median(lengths: list[int]) -> None:
     median = as_lengths(lengths).quantile(Fraction(1, 2))
     assert median == sorted(lengths)[(len(lengths) - 1) // 2]
     assert median == int(np.quantile(lengths, 0.5, method="inverted_cdf"))
-
-
-def test_every_trace_has_a_label() -> None:
-    assert set(survey.TRACE_LABELS) == set(kv.TRACE_NAMES)
