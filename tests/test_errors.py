@@ -411,7 +411,7 @@ def test_a_mean_length_is_at_least_one_token() -> None:
         with pytest.raises(
             kv.LedgerError, match=f"tokens is {shown}; a whole number of at least 0"
         ):
-            model.cache_bytes(tokens)  # type: ignore[arg-type]
+            model.cache_bytes(tokens)
     with pytest.raises(kv.LedgerError, match="tokens is 0; a whole number of at least 1"):
         model.window_waste(0)
     with pytest.raises(kv.LedgerError, match=rf"page_size is {2**40}; a distribution is given up"):

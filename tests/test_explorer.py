@@ -255,7 +255,7 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         ),
     }
     for name, ledger in ledgers.items():
-        answer = attempt(lambda ledger=ledger: held(ledger()))  # type: ignore[misc]
+        answer = attempt(lambda ledger=ledger: held(ledger()))
         if "value" in answer:  # slots are whole, and so are their bytes
             assert answer["value"]["d"] == "1"
             answer = {"value": answer["value"]["n"]}
@@ -760,7 +760,7 @@ MARKUP = "<img src=x onerror=\"document.title='ran'\"><script>document.title='ra
 
 def choose(page: Page, name: str, content: bytes) -> None:
     chosen = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
-    page.get_by_label("or a file").set_input_files(chosen)  # type: ignore[arg-type]
+    page.get_by_label("or a file").set_input_files(chosen)
 
 
 def ran_nothing(page: Page) -> None:

@@ -43,14 +43,11 @@ def hit_of(pool: PagePool, tokens: Sequence[int], **options: Any) -> int:
 
 
 # ---- the order of vLLM 0.33's block manager, line by line ---------------------------------------
-def test_null_page_is_never_handed_out() -> None:
+def test_free_order() -> None:
     pool = engine_pool(8)
     assert (pool.pages, pool.usable_pages, pool.free_pages) == (9, 8, tuple(tok(1, 8)))
     assert admit(pool, tok(0, 32)).pages == tuple(tok(1, 8))
     assert pool.admit(1) is None
-
-
-def test_free_order_with_the_cache_on() -> None:
     pool = engine_pool(8)
     table = admit(pool, tok(0, 11))
     assert table.pages == (1, 2, 3)
@@ -58,12 +55,17 @@ def test_free_order_with_the_cache_on() -> None:
     assert pool.release(table) == 3
     assert pool.free_pages == (3, 4, 5, 6, 7, 8, 2, 1)
     pool.check_integrity()
-
-
-def test_free_order_with_the_cache_off() -> None:
     pool = engine_pool(8, prefix_cache=False)
     pool.release(admit(pool, tok(0, 11)))
     assert pool.free_pages == (3, 2, 1, 4, 5, 6, 7, 8)
+    pool = engine_pool(8)
+    table = admit(pool, tok(0, 13))
+    assert pool.held_pages == 4
+    pool.release(table)
+    assert (pool.held_pages, pool.cached_free_pages) == (0, 3)
+    assert pool.ledger().unallocated_slots == pool.ledger().capacity_slots == 32
+    pool = engine_pool(64)
+    assert [a.hit_tokens for _ in range(2) if (a := pool.admit(tok(0, 13)))] == [0, 12]
 
 
 def test_eviction_order_hits_on_freed_pages_and_pressure() -> None:
@@ -84,29 +86,12 @@ def test_eviction_order_hits_on_freed_pages_and_pressure() -> None:
     assert (d.table.pages, d.evicted_pages) == ((8, 4, 7, 6, 5), 3)
     assert (hit_of(pool, tok(0, 13)), hit_of(pool, tok(100, 13))) == (12, 0)
     pool.check_integrity()
-
-
-def test_a_hit_on_a_freed_page_takes_room_too() -> None:
     pool = engine_pool(4)
     pool.release(admit(pool, tok(0, 9)))
     admit(pool, tok(100, 4))
     assert (pool.free_pages, hit_of(pool, tok(0, 13))) == ((4, 2, 1), 8)
     assert pool.admit(tok(0, 13)) is None  # two pages found and two new ones: three are free
     assert admit(pool, tok(0, 12)).pages == (1, 2, 4)
-
-
-def test_usage_counts_cached_pages_without_a_holder_as_free() -> None:
-    pool = engine_pool(8)
-    table = admit(pool, tok(0, 13))
-    assert pool.held_pages == 4
-    pool.release(table)
-    assert (pool.held_pages, pool.cached_free_pages) == (0, 3)
-    assert pool.ledger().unallocated_slots == pool.ledger().capacity_slots == 32
-
-
-def test_the_second_of_a_pair_hits_in_the_same_step() -> None:
-    pool = engine_pool(64)
-    assert [a.hit_tokens for _ in range(2) if (a := pool.admit(tok(0, 13)))] == [0, 12]
 
 
 def test_a_duplicate_stays_until_it_is_freed() -> None:
@@ -247,17 +232,6 @@ def test_a_pool_shares_as_a_snapshot(
         assert getattr(ledger, field) == getattr(expected, field), field
 
 
-def test_pages_are_keyed_only_while_all_tokens_are_known() -> None:
-    pool = PagePool(8, P, prefix_cache=True)
-    table = admit(pool, tok(0, 5))
-    pool.append(table, 1)  # whatever it is
-    pool.append(table, tok(6, 6))
-    assert pool.lookup(pool.keys_of(tok(0, 12))) == (0,)
-    assert pool.cached_free_pages == 0
-    pool.release(table)
-    assert pool.cached_free_pages == 1
-
-
 # ---- copy-on-write as the paper has it ----------------------------------------------------------
 def test_the_second_writer_writes_in_place() -> None:
     pool = PagePool(16, P)
@@ -272,6 +246,23 @@ def test_the_second_writer_writes_in_place() -> None:
     assert pool.append(second) == ((), None, 0)
     assert (first.table.pages, second.pages) == ((0, 1, 3), (0, 1, 2))
     assert (pool.held_pages, pool.counts.copied_pages) == (4, 1)
+    pool.check_integrity()
+    pool = PagePool(3, P)
+    first = pool.admit(9)
+    assert first is not None
+    second = pool.fork(first.table)
+    before = (first.table.pages, pool.counts, pool.ledger())
+    assert pool.append(second) is None
+    assert (first.table.pages, pool.counts, pool.ledger()) == before
+    pool.release(first.table)
+    assert pool.append(second) == ((), None, 0)
+    pool = PagePool(16, P, prefix_cache=True)
+    first = admit(pool, tok(0, 6))
+    second = pool.fork(first)
+    pool.append(first, [6, 7])
+    pool.append(second, [60, 70])
+    assert pool.lookup(pool.keys_of(tok(0, 8))) == (0, 2)
+    assert pool.lookup(pool.keys_of([*tok(0, 6), 60, 70])) == (0, 1)
     pool.check_integrity()
 
 
@@ -290,29 +281,6 @@ def test_n_samples_copy_n_minus_1_times(samples: int, prompt: int, copied: bool)
     assert pool.held_pages == 1 + prompt // P + samples
 
 
-def test_no_room_for_the_copy_changes_nothing() -> None:
-    pool = PagePool(3, P)
-    first = pool.admit(9)
-    assert first is not None
-    second = pool.fork(first.table)
-    before = (first.table.pages, pool.counts, pool.ledger())
-    assert pool.append(second) is None
-    assert (first.table.pages, pool.counts, pool.ledger()) == before
-    pool.release(first.table)
-    assert pool.append(second) == ((), None, 0)
-
-
-def test_a_fork_goes_on_being_found_by_what_it_holds() -> None:
-    pool = PagePool(16, P, prefix_cache=True)
-    first = admit(pool, tok(0, 6))
-    second = pool.fork(first)
-    pool.append(first, [6, 7])
-    pool.append(second, [60, 70])
-    assert pool.lookup(pool.keys_of(tok(0, 8))) == (0, 2)
-    assert pool.lookup(pool.keys_of([*tok(0, 6), 60, 70])) == (0, 1)
-    pool.check_integrity()
-
-
 def test_results_read_well() -> None:
     pool = engine_pool(8)
     table = admit(pool, tok(0, 9))
@@ -322,7 +290,15 @@ def test_results_read_well() -> None:
     assert repr(pool) == "PagePool(8 pages of 4 slots: 0 held, 8 free, 2 of them cached)"
     assert repr(PagePool(8, 4)) == "PagePool(8 pages of 4 slots: 0 held, 8 free)"
     with pytest.raises(AttributeError):
-        pool.counts.freed_pages = 1  # type: ignore[misc]
+        pool.counts.freed_pages = 1
+    pool = PagePool(8, P, prefix_cache=True)
+    table = admit(pool, tok(0, 5))
+    pool.append(table, 1)  # whatever it is
+    pool.append(table, tok(6, 6))
+    assert pool.lookup(pool.keys_of(tok(0, 12))) == (0,)
+    assert pool.cached_free_pages == 0
+    pool.release(table)
+    assert pool.cached_free_pages == 1
 
 
 # ---- parallel sampling and beam search ----------------------------------------------------------

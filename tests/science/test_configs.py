@@ -705,7 +705,7 @@ def test_what_is_not_there_or_no_file_is_named(tmp_path: Path) -> None:
         assert refusal(path) == message
     for nothing in ("", None, 8, ["x"], b"x"):
         with pytest.raises(kv.LedgerError, match=r"^path is .*; accepted: a Hugging Face"):
-            read_config(nothing)  # type: ignore[arg-type]
+            read_config(nothing)
     for odd in ("a\0b", "x" * 5000):
         with pytest.raises(kv.LedgerError, match="accepted: a Hugging Face config"):
             read_config(odd)
@@ -717,7 +717,7 @@ def test_bad_arguments_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = written(tmp_path, LLAMA)
     for ranks in (0, -1, 1.5, True, "2", None):
         with pytest.raises(kv.LedgerError, match=r"tensor_parallel is .*; a whole number of ranks"):
-            read_config(path, tensor_parallel=ranks)  # type: ignore[arg-type]
+            read_config(path, tensor_parallel=ranks)
     for name in ("dtype", "state_dtype"):
         for value in ("int4", "auto", "", 8):
             with pytest.raises(kv.LedgerError, match=r"dtype is .*; known are: float32"):
@@ -880,7 +880,7 @@ def test_a_model_is_made_from_groups_or_from_sizes(tmp_path: Path) -> None:
     with pytest.raises(kv.LedgerError, match="mine: groups and sizes; a model is made from one"):
         kv.Model("mine", full_layers=2, groups=[group])
     with pytest.raises(kv.LedgerError, match="mine: groups are not all LayerGroup"):
-        kv.Model("mine", groups=["full"])  # type: ignore[list-item]
+        kv.Model("mine", groups=["full"])
     state = LayerGroup(kind="state", layers=2, states=(StateTensor("state", 4, 8, 2),))
     with pytest.raises(kv.LedgerError, match="mine: no layers that keep K and V"):
         kv.Model("mine", groups=[state])

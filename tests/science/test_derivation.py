@@ -198,11 +198,11 @@ def test_bad_tables_and_traces_are_named(tmp_path: Path) -> None:
         kv.load_requests("none")
     for window in (0, -1, 2.5, True, "2"):
         with pytest.raises(LedgerError, match=r"window is .* at least 1"):
-            neighbour_sharing([[1]], window)  # type: ignore[arg-type]
+            neighbour_sharing([[1]], window)
     with pytest.raises(LedgerError, match=r"page_ids\[1\] holds an id twice"):
         neighbour_sharing([[1], [2, 2]], 2)
     with pytest.raises(LedgerError, match="how is 'tiles'; accepted: 'groups', 'sliding'"):
-        neighbour_sharing([[1]], 2, how="tiles")  # type: ignore[arg-type]
+        neighbour_sharing([[1]], 2, how="tiles")
 
 
 # --------------------------------------------------------------------------- block tables

@@ -36,9 +36,32 @@ def named(lengths: Lengths) -> dict[str, Replay]:
 # Lengths
 
 
-def test_the_pool_is_the_papers() -> None:
+def test_the_papers_pool_and_bad_moments() -> None:
     setting = figure2.paper_setting()
     assert (setting.capacity_slots, setting.maximum, setting.page_size) == (15728, 2048, 16)
+    with pytest.raises(LedgerError, match="targets are mean_prompt; accepted are"):
+        fit_lengths({"mean_prompt": 100})
+    with pytest.raises(LedgerError, match="targets are mean_prompt, mean_output, median"):
+        fit_lengths({"mean_prompt": 1, "mean_output": 1, "median": 1, "cv_output": 1})
+    with pytest.raises(LedgerError, match="prompt_family is 'weibull'"):
+        figure2.sharegpt(prompt_family="weibull")
+    with pytest.raises(LedgerError, match="mean_prompt is 3000; a positive number below"):
+        fit_lengths({"mean_prompt": 3000, "mean_output": 10})
+    for impossible in (
+        {"mean_prompt": 1500, "mean_output": 1500},
+        {"mean_prompt": 100, "mean_output": 100, "cv_prompt": 1, "cv_output": 30},
+    ):
+        with pytest.raises(LedgerError, match="no lengths have mean_prompt"):
+            fit_lengths(impossible)
+    with pytest.raises(LedgerError, match=re.escape("cv_prompt is 1.0 and cv_output is None")):
+        figure2.sharegpt(cv_prompt=1.0)
+    with pytest.raises(LedgerError, match="systems are vllm; accepted"):
+        figure2.sharegpt(systems=["vllm"])
+    with pytest.raises(LedgerError, match="requests is 0"):
+        figure2.alpaca().trace(0)
+    alone = replay(Trace([5], [5]), Paged(4), capacity_slots=64)
+    with pytest.raises(LedgerError, match="no recorded step has a queue"):
+        figure2.settled(alone)
 
 
 @pytest.mark.parametrize("dataset", ["sharegpt", "alpaca"])
@@ -110,29 +133,6 @@ def test_any_family_is_fitted(families: tuple[Family, ...]) -> None:
     )
     assert (made.cv_prompt, made.cv_output) == pytest.approx((1.4, 0.8), rel=1e-6)
     assert (made.mean_prompt, made.mean_output) == pytest.approx((161.31, 337.99), rel=1e-6)
-
-
-def test_bad_moments_are_refused() -> None:
-    with pytest.raises(LedgerError, match="targets are mean_prompt; accepted are"):
-        fit_lengths({"mean_prompt": 100})
-    with pytest.raises(LedgerError, match="targets are mean_prompt, mean_output, median"):
-        fit_lengths({"mean_prompt": 1, "mean_output": 1, "median": 1, "cv_output": 1})
-    with pytest.raises(LedgerError, match="prompt_family is 'weibull'"):
-        figure2.sharegpt(prompt_family="weibull")  # type: ignore[arg-type]
-    with pytest.raises(LedgerError, match="mean_prompt is 3000; a positive number below"):
-        fit_lengths({"mean_prompt": 3000, "mean_output": 10})
-    for impossible in (
-        {"mean_prompt": 1500, "mean_output": 1500},
-        {"mean_prompt": 100, "mean_output": 100, "cv_prompt": 1, "cv_output": 30},
-    ):
-        with pytest.raises(LedgerError, match="no lengths have mean_prompt"):
-            fit_lengths(impossible)
-    with pytest.raises(LedgerError, match=re.escape("cv_prompt is 1.0 and cv_output is None")):
-        figure2.sharegpt(cv_prompt=1.0)
-    with pytest.raises(LedgerError, match="systems are vllm; accepted"):
-        figure2.sharegpt(systems=["vllm"])
-    with pytest.raises(LedgerError, match="requests is 0"):
-        figure2.alpaca().trace(0)
 
 
 # Shares
@@ -227,7 +227,10 @@ def test_buddies_and_the_limit_explain_orcas_external_share(lengths: Lengths) ->
     assert max(off.values()) < -15
 
 
-def test_the_same_seed_gives_the_same_numbers(lengths: Lengths) -> None:
+def test_other_draws_stay_within_the_bar(lengths: Lengths) -> None:
+    for seed in (1, 2, 3):
+        frame = figure2.shares(figure2.replays(lengths, seed=seed))
+        assert frame["difference"].abs().max() < POINTS, (seed, frame.to_string())
     setting = replace(figure2.paper_setting(), requests=500)
     one, two, other = (
         figure2.shares(figure2.replays(lengths, setting, seed=seed)) for seed in (1, 1, 2)
@@ -237,19 +240,10 @@ def test_the_same_seed_gives_the_same_numbers(lengths: Lengths) -> None:
     assert figure2.sharegpt() == lengths
 
 
-def test_other_draws_stay_within_the_bar(lengths: Lengths) -> None:
-    for seed in (1, 2, 3):
-        frame = figure2.shares(figure2.replays(lengths, seed=seed))
-        assert frame["difference"].abs().max() < POINTS, (seed, frame.to_string())
-
-
-def test_a_system_is_met_by_what_the_other_two_print() -> None:
+def test_a_system_by_the_other_two_and_by_other_shapes() -> None:
     frame = figure2.held_out()
     assert len(frame) == 11
     assert frame["difference"].abs().max() < POINTS + 0.5, frame.to_string()
-
-
-def test_the_shape_matters_and_is_shown() -> None:
     frame = figure2.sensitivity().set_index("shape")
     worst = frame["worst_points"].abs()
     assert worst["as chosen"] < POINTS
@@ -266,12 +260,6 @@ def test_alpaca_from_two_means() -> None:
     for system in figure2.ORCAS:
         assert abs(frame.loc[system, "difference_percent"]) < 100 * REQUESTS
     assert frame.loc["vllm", "computed"] > frame.loc["vllm", "published"]
-
-
-def test_a_replay_without_a_queue_is_refused() -> None:
-    alone = replay(Trace([5], [5]), Paged(4), capacity_slots=64)
-    with pytest.raises(LedgerError, match="no recorded step has a queue"):
-        figure2.settled(alone)
 
 
 # Sharing

@@ -51,7 +51,7 @@ def sharing() -> Replay:
 
 def preempting(mode: str = "recompute", host_pages: int = 0) -> Replay:
     """Three requests of 4 + 9 tokens in four pages: two leave, 21 steps pass."""
-    policy = Paged(4, preemption=mode, host_pages=host_pages)  # type: ignore[arg-type]
+    policy = Paged(4, preemption=mode, host_pages=host_pages)
     return replay(kv.Trace([4] * 3, [9] * 3), policy, capacity_slots=16)
 
 
@@ -81,7 +81,7 @@ def test_settled_steps_drop_the_same_share_at_both_ends(result: Replay, drop: fl
 
 
 @pytest.mark.parametrize("drop", [0.5, 1, -0.1, float("nan")])
-def test_a_share_to_drop_that_leaves_nothing_is_refused(drop: float) -> None:
+def test_bad_numbers_are_refused(drop: float) -> None:
     result = replay(TRACE, Paged(4), capacity_slots=64)
     with pytest.raises(kv.LedgerError, match=f"drop is {drop}; a share from 0 to below one half"):
         growth.settled(result, drop=drop)
@@ -162,9 +162,6 @@ def test_pressure_by_hand() -> None:
     assert frame["blocked_share"].tolist() == [12 / 21] * 2
     assert frame["mean_waiting_s"].tolist() == [0, 0]
     assert frame["held_share"].tolist() == [preempting().pages.sum() / 21 / 4] * 2
-
-
-def test_waiting_is_that_until_first_admitted() -> None:
     result = replay(kv.Trace([4] * 3, [2] * 3), Paged(4), capacity_slots=8, max_running=1)
     row = growth.pressure({"p": result}).iloc[0]
     assert (row["mean_waiting_s"], row["worst_waiting_s"]) == (2, 4)
@@ -246,22 +243,13 @@ def test_hit_rates_by_hand() -> None:
     assert frame["evictions"].tolist() == [4, 2, 0, 0]
     assert frame["preempted"].tolist() == [0] * 4
     assert frame["refused"].tolist() == [0] * 4
-
-
-def test_a_cache_of_any_size_finds_what_one_without_end_finds_at_most() -> None:
     frame = growth.hit_rates(ROUND, [12], page_size=4, max_running=3)
     assert frame["mean_shared_tokens"].iloc[-1] == 8
     assert frame["evictions"].iloc[-1] == frame["preempted"].iloc[-1] == 0
-
-
-def test_a_cache_in_which_nothing_fits_has_no_hits() -> None:
     frame = growth.hit_rates(ROUND, [8], page_size=4, max_running=3)
     assert frame["refused"].tolist() == [3, 0]
     assert frame["hit_tokens"].tolist()[0] == 0
     assert frame["mean_shared_tokens"].tolist()[0] == 0
-
-
-def test_a_size_that_happens_to_be_without_end_is_still_a_size() -> None:
     endless = 27 + 3 + 3 * 4 + 2  # tokens and a page each, in whole pages
     frame = growth.hit_rates(ROUND, [endless], page_size=4, max_running=1)
     assert frame["capacity_slots"].tolist() == [endless, None]
@@ -328,6 +316,14 @@ def test_a_pool_over_time_is_a_stack_up_to_its_capacity(three: dict[str, Replay]
         "holes too small to use",
     }
     assert keys | {"unallocated", "steps"} <= set(said)
+    fig = drawings.pools_over_time(
+        growth.over_time({"p": three["pages"]}), title="Fuller", x_label="steps"
+    )
+    said = words(fig)
+    assert {"used", "tail slack", "unallocated"} <= set(said)
+    assert not {"reserved, used later", "reserved, never used", "holes too small to use"} & set(
+        said
+    )
 
 
 def test_what_is_spared_is_a_line_and_no_layer(sharing: Replay) -> None:
@@ -345,17 +341,6 @@ def test_what_is_spared_is_a_line_and_no_layer(sharing: Replay) -> None:
     assert "spared by sharing" in words(fig)
     for area in ax.collections:
         assert all(tuple(face) != colour for face in np.atleast_2d(area.get_facecolor()))
-
-
-def test_only_layers_that_hold_something_are_named(three: dict[str, Replay]) -> None:
-    fig = drawings.pools_over_time(
-        growth.over_time({"p": three["pages"]}), title="Fuller", x_label="steps"
-    )
-    said = words(fig)
-    assert {"used", "tail slack", "unallocated"} <= set(said)
-    assert not {"reserved, used later", "reserved, never used", "holes too small to use"} & set(
-        said
-    )
 
 
 def test_bars_of_slots_are_stacks_of_the_capacity(three: dict[str, Replay]) -> None:

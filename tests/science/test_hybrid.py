@@ -333,10 +333,10 @@ def test_bad_arguments_are_named() -> None:
     for layout in (kv.separate_layout, kv.unified_layout):
         for page_size in (0, -1, 1.5, None, "16"):
             with pytest.raises(kv.LedgerError, match="page_size is"):
-                layout(model, page_size)  # type: ignore[arg-type]
+                layout(model, page_size)
     for slots in (0, -16, "16"):
         with pytest.raises(kv.LedgerError, match="kernel_slots is"):
-            kv.unified_layout(model, kernel_slots=slots)  # type: ignore[arg-type]
+            kv.unified_layout(model, kernel_slots=slots)
     with pytest.raises(kv.LedgerError, match=r"lengths\[1\] is 0"):
         kv.hybrid_pages([5, 0], kv.separate_layout(model, 16))
     one = LayerGroup(kind="full", layers=2, kv_heads=2, head_dim=64)

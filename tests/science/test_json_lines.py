@@ -109,14 +109,6 @@ def test_the_unusable_is_counted_by_reason(write: Any, line: Any, reason: str, f
         kv.load_trace(write(line), "openai")
 
 
-def test_the_last_chunk_of_a_stream_carries_the_usage(write: Any) -> None:
-    chunks = [body(None, object="chat.completion.chunk") for _ in range(3)]
-    last = body(object="chat.completion.chunk", choices=[])
-    trace = kv.load_trace(write(*chunks, last))
-    assert lists(trace) == ([9], [12], None)
-    assert trace.skipped == {"no usage": 3}
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -150,12 +142,6 @@ def test_a_malformed_line_is_one_clear_error(write: Any, line: Any, message: str
     assert (counted.n_requests, counted.skipped.rows, counted.failed_requests) == (1, 1, 0)
 
 
-def test_a_batchs_input_file_is_told_from_its_output(write: Any) -> None:
-    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {}}
-    with pytest.raises(LedgerError, match="requests carry no token counts: its output file does"):
-        kv.load_trace(write(line))
-
-
 # --------------------------------------------------------------------------- times
 @given(st.lists(st.integers(1_700_000_000, 1_700_000_100), min_size=1, max_size=20))
 def test_responses_in_order_of_creation(
@@ -183,6 +169,14 @@ def test_times_are_all_or_none(write: Any) -> None:
     assert lists(kv.load_trace(write(*times)))[2] == [0.0, 0.25]
     # What is left out needs no time.
     assert lists(kv.load_trace(write(body(created=5), body(None))))[2] == [0.0]
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {}}
+    with pytest.raises(LedgerError, match="requests carry no token counts: its output file does"):
+        kv.load_trace(write(line))
+    chunks = [body(None, object="chat.completion.chunk") for _ in range(3)]
+    last = body(object="chat.completion.chunk", choices=[])
+    trace = kv.load_trace(write(*chunks, last))
+    assert lists(trace) == ([9], [12], None)
+    assert trace.skipped == {"no usage": 3}
 
 
 # --------------------------------------------------------------------------- benchmarks
@@ -204,38 +198,26 @@ SGLANG = {
 }  # fmt: skip
 
 
-def test_vllms_results(write: Any) -> None:
+def test_results_of_benchmarks(write: Any) -> None:
     trace = kv.load_trace(write(VLLM))
     assert lists(trace) == ([10, 30], [2, 3], [0.0, 0.5])
     # The last request failed without a word: only `completed` tells.
     assert trace.skipped == {"reported an error": 1, "no output in a run with failures": 1}
     assert trace.failed_requests == 2
-
-
-def test_sglangs_results(write: Any) -> None:
     trace = kv.load_trace(write(SGLANG), "sglang")
     assert lists(trace) == ([10, 20, 30], [2, 1, 3], None)
     assert trace.skipped == {"reported an error": 1}
-
-
-def test_no_output_is_no_failure_where_all_completed(write: Any) -> None:
     run = {"completed": 2, "input_lens": [10, 20], "output_lens": [0, 5]}
     for completed in ({}, {"completed": 2}, {"completed": None}, {"completed": "1"}):
         assert kv.load_trace(write(run | completed)).n_requests == 2
     assert kv.load_trace(write(run | {"completed": 1})).failed_requests == 1
-
-
-def test_runs_that_were_appended(write: Any) -> None:
-    """``--append-result`` puts a line feed ahead of each run but the first, and none behind."""
+    # ``--append-result`` puts a line feed ahead of each run but the first, and none behind.
     path = write(VLLM)
     path.write_text(json.dumps(VLLM) + "\n" + json.dumps(SGLANG))
     trace = kv.load_trace(path)
     assert lists(trace) == ([10, 30, 10, 20, 30], [2, 3, 2, 1, 3], None)
     assert trace.failed_requests == 3
     assert kv.load_lengths(path).skipped == trace.skipped
-
-
-def test_results_without_details_say_how_to_get_them(write: Any) -> None:
     short = {key: value for key, value in VLLM.items() if not isinstance(value, list)}
     with pytest.raises(LedgerError, match=r"'input_lens' is missing.*--save-detailed"):
         kv.load_trace(write(short))

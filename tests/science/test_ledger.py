@@ -108,14 +108,14 @@ def test_the_ledger_of_all_is_the_sum_of_parts(
 def test_a_ledger_is_frozen_and_empty_or_whole() -> None:
     ledger = kv.paged([5, 9, 17], 4)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        ledger.pages = 11  # type: ignore[misc]
+        ledger.pages = 11
     for field in dataclasses.fields(ledger):
         assert type(getattr(ledger, field.name)) in (int, type(None))
     assert kv.Ledger(requests=0, logical_tokens=0, allocated_slots=0).unused_share == 0
     ledger = kv.paged([5], 4)
     for other in (1, 0.5, "ledger", None):
         with pytest.raises(TypeError):
-            ledger + other  # type: ignore[operator]
+            ledger + other
 
 
 def test_repr_keeps_slack_and_sharing_apart_and_says_what_is_never_used() -> None:

@@ -205,4 +205,4 @@ def test_bytes_and_slots_convert_back(model: str, amount: Fraction) -> None:
     ],
 )
 def test_a_cost_means_the_decimal_that_it_prints_as(c: object, exact: Fraction) -> None:
-    assert exact_cost(c) == exact  # type: ignore[arg-type]
+    assert exact_cost(c) == exact

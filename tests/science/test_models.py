@@ -27,7 +27,7 @@ CASES = {row["id"]: row for row in rows_of("cases.csv")}
 def agrees(value: Fraction | int, printed: str) -> bool:
     """Tell whether a value is printed so: rounded to its digits, ties either way."""
     digits = Decimal(printed)
-    last = Fraction(Decimal(1).scaleb(digits.as_tuple().exponent))  # type: ignore[arg-type]
+    last = Fraction(Decimal(1).scaleb(digits.as_tuple().exponent))
     return abs(Fraction(value) - Fraction(digits)) <= last / 2
 
 

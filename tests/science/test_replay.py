@@ -90,7 +90,7 @@ def test_every_column_is_the_readable_replays_at_every_step(case: Case) -> None:
 
 @settings(max_examples=200)
 @given(case=cases())
-def test_nothing_is_lost_or_freed_twice_and_every_step_adds_up(case: Case) -> None:
+def test_nothing_is_lost_and_every_step_adds_up(case: Case) -> None:
     result = case.run()
     about, asked, size = result.requests, case.asked, case.policy.page_size
     finished = (about["state"] == "finished").to_numpy()
@@ -121,11 +121,6 @@ def test_nothing_is_lost_or_freed_twice_and_every_step_adds_up(case: Case) -> No
     if case.clock is None:
         gone = np.cumsum(result.finished)  # in the steps before each
         assert (result.running + result.waiting + gone == fits.sum()).all()
-
-
-@settings(max_examples=200)
-@given(case=cases())
-def test_pages_held_are_those_allocated_and_not_yet_freed(case: Case) -> None:
     result = case.run()
     assert result.total("allocations") == result.total("frees")
     change = np.diff(result.pages, prepend=0)
@@ -153,17 +148,9 @@ def test_the_same_texts_in_other_ids_are_the_same_replay(case: Case) -> None:
 def test_a_cache_without_ids_counts_as_none(case: Case) -> None:
     bare = replace(case.asked, ids=None, output_ids=None)
     with_cache = replace(case, asked=bare).run()
-    without = replace(
-        case,
-        asked=bare,
-        policy=Paged(
-            case.policy.page_size,
-            watermark=case.policy.watermark,
-            null_pages=case.policy.null_pages,
-            whole_prompt_must_fit=case.policy.whole_prompt_must_fit,
-            lone_prompt_whole=case.policy.lone_prompt_whole,
-        ),
-    ).run()
+    off = {"prefix_cache": False, "same_step_hits": True, "merge_duplicates": False}
+    policy = replace(case.policy, **off, compute_last_token=True)
+    without = replace(case, asked=bare, policy=policy).run()
     for name in engine.COLUMNS:
         if name not in ("cached_pages", "evictions"):
             assert getattr(with_cache, name).tolist() == getattr(without, name).tolist(), name
@@ -221,7 +208,7 @@ def test_the_papers_seven_requests_of_the_maximum(fit: Any) -> None:
     assert result.external_slots[0] == 15728 - 7 * 2048 == 1392
 
 
-def test_best_fit_keeps_the_large_hole_that_first_fit_cuts() -> None:
+def test_fits_by_hand() -> None:
     trace = kv.Trace([6, 2, 3, 2, 2, 6], [1, 9, 1, 9, 2, 1])
     first, best = (
         replay(trace, Contiguous("oracle", fit=fit), capacity_slots=29, max_running=4)
@@ -232,20 +219,12 @@ def test_best_fit_keeps_the_large_hole_that_first_fit_cuts() -> None:
     assert best.running.tolist()[:2] == [4, 4]
     assert (first.external_slots[1], first.unallocated_slots[1]) == (6, 0)  # two holes of 3
     assert (best.external_slots[1], best.unallocated_slots[1]) == (0, 0)
-
-
-def test_what_a_buddy_block_rounds_up_is_external() -> None:
     result = replay(kv.Trace([5, 3], [2, 2]), Contiguous("oracle", fit="buddy"), capacity_slots=16)
     assert result.allocated_slots.tolist() == [10, 10]  # 6 and 4 slots in blocks of 8 and 4
     assert result.external_slots.tolist() == [2, 2]
     assert result.unallocated_slots.tolist() == [4, 4]
-
-
-def test_of_equal_buddy_blocks_the_lowest_is_taken_whichever_was_freed_last() -> None:
-    """Four blocks of 4; the third is freed, then the first; the fifth request takes the first.
-
-    So the fourth's block, freed next, joins the third's, and the sixth request has its 8 slots.
-    """
+    # Four blocks of 4; the third is freed, then the first; the fifth request takes the first. So
+    # the fourth's block, freed next, joins the third's, and the sixth request has its 8 slots.
     trace = kv.Trace([3, 1, 4, 2, 1, 8], [2, 4, 1, 3, 4, 1], [0, 0, 0, 0, 2, 3])
     result = replay(
         trace, Contiguous("oracle", fit="buddy"), capacity_slots=16, clock=Arrivals(base_s=1)
@@ -256,7 +235,7 @@ def test_of_equal_buddy_blocks_the_lowest_is_taken_whichever_was_freed_last() ->
 def test_the_power_of_two_is_that_of_the_whole_or_of_the_output() -> None:
     trace = kv.Trace([20], [5])  # 24 slots at its end
     for of, slots in (("total", 32), ("output", 28)):
-        policy = Contiguous("pow2", pow2_of=of)  # type: ignore[arg-type]
+        policy = Contiguous("pow2", pow2_of=of)
         result = replay(trace, policy, capacity_slots=64)
         assert result.allocated_slots.tolist() == [slots] * 5
         assert result.reserved_slots.tolist() == [slots - n for n in range(20, 25)]
@@ -298,24 +277,18 @@ def swapped(host_pages: int) -> Replay:
     return replay(kv.Trace([4] * 3, [9] * 3), policy, capacity_slots=16)
 
 
-def test_a_host_pool_takes_a_request_whole_or_not() -> None:
+def test_swapped_tokens_are_counted() -> None:
     # The third leaves with 4 tokens (1 page), later the second with 8 (2 pages).
     moved = {
         n: (swapped(n).total("swapped_out_tokens"), swapped(n).total("recomputed_tokens"))
         for n in range(5)
     }
     assert moved == {0: (0, 12), 1: (4, 8), 2: (4, 8), 3: (12, 0), 4: (12, 0)}
-
-
-def test_swapped_tokens_are_counted_when_they_go_and_when_they_return() -> None:
     result = swapped(3)
     assert result.swapped_out_tokens.nonzero()[0].tolist() == [1, 5]
     assert result.swapped_in_tokens.nonzero()[0].tolist() == [9, 13]
     assert result.swapped_in_tokens[[9, 13]].tolist() == [8, 4]
     assert result.total("decoded_tokens") == 3 * 8
-
-
-def test_a_swapped_request_takes_no_prefill_time() -> None:
     trace = kv.Trace([4] * 3, [9] * 3, [0] * 3)
     clock = Arrivals(base_s=1, prefill_s=1)
     ends = {
@@ -350,39 +323,11 @@ def test_saturated_time_is_the_step(case: Case) -> None:
 
 
 @given(case=cases(timed=True))
-def test_steps_take_the_time_of_the_model_and_nobody_is_served_before_arrival(case: Case) -> None:
-    result, clock = case.run(), case.clock
-    assert clock is not None
-    assert case.arrival_s is not None
-    came = (np.array(case.arrival_s) - case.arrival_s[0]) / clock.speed
-    about = result.requests
-    assert (about["waiting_s"].dropna() >= 0).all()
-    got_in = about["admitted_step"].notna().to_numpy()
-    steps = about["admitted_step"].to_numpy(int, na_value=0)[got_in]
-    waited = about["waiting_s"].to_numpy()[got_in]
-    np.testing.assert_array_equal(result.time_s[steps], came[got_in] + waited)
-    idle = np.diff(result.time_s) - clock.base_s - clock.running_s * result.running[:-1]
-    assert (idle >= 0).all()
-    assert (result.running > 0).all()  # time without requests is jumped, not stepped through
-
-
-@given(case=cases(timed=True))
 def test_times_that_are_all_equal_are_a_saturated_queue(case: Case) -> None:
     n = len(case.asked.prompts)
     together = replace(case, arrival_s=[3.0] * n).run()
     saturated = replace(case, arrival_s=None, clock=None).run()
     np.testing.assert_array_equal(together.steps, saturated.steps)
-
-
-@given(case=cases(timed=True), speed=st.sampled_from([0.25, 2.0, 8.0]))
-def test_speed_divides_the_times_of_the_trace(case: Case, speed: float) -> None:
-    assert case.clock is not None
-    assert case.arrival_s is not None
-    fast = replace(case, clock=replace(case.clock, speed=speed)).run()
-    near = [at / speed for at in case.arrival_s]
-    same = replace(case, clock=replace(case.clock, speed=1.0), arrival_s=near).run()
-    np.testing.assert_array_equal(fast.steps, same.steps)
-    np.testing.assert_array_equal(fast.time_s, same.time_s)
 
 
 def test_waiting_and_latency_by_hand() -> None:
@@ -398,9 +343,6 @@ def test_waiting_and_latency_by_hand() -> None:
     twice = replay(trace, Paged(4), capacity_slots=16, clock=replace(clock, speed=2))
     assert twice.time_s.tolist() == [0, 2.5, 5.5]
     assert twice.requests["waiting_s"].tolist() == [0, 2, 0.5]
-
-
-def test_a_refused_request_takes_no_time_from_those_behind_it() -> None:
     trace = kv.Trace([100, 3, 100, 3], [1] * 4, [0, 0.25, 7, 8])
     result = replay(trace, Paged(4), capacity_slots=16, clock=Arrivals(base_s=1))
     assert result.requests["state"].tolist() == ["refused", "finished"] * 2
@@ -455,21 +397,29 @@ def test_a_replay_is_repeatable_and_leaves_its_inputs_alone(case: Case) -> None:
     assert given_ids == kept
 
 
-def test_a_second_turn_finds_the_answer_of_the_first() -> None:
-    """The first turn stores 15 of its 16 tokens, so its fourth page is never complete."""
+def test_the_columns_are_named_and_read_only() -> None:
+    result = replay(kv.Trace([5], [2]), Paged(4), capacity_slots=8)
+    for array in (result.steps, result.time_s, result.pages):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    result = replay(ONE, Paged(4), capacity_slots=8)
+    with pytest.raises(AttributeError, match="has no 'page'; its columns are running, waiting"):
+        _ = result.page
+    policy = Paged(4.0, null_pages=np.int64(1))
+    assert (policy.page_size, policy.null_pages) == (4, 1)
+    result = replay(ONE, policy, capacity_slots=np.int64(64), max_running=3.0)
+    assert result.capacity_slots == 60
+    trace = kv.Trace(
+        [9, 9], [1, 1], page_ids=[[2**63, 2**64 - 1]] * 2, page_ids_size=4
+    )  # 64-bit hashes without a sign
+    assert replay(trace, CACHE, capacity_slots=64).total("hit_tokens") == 8
+    # The first turn stores 15 of its 16 tokens, so its fourth page is never complete.
     trace = kv.Trace([8, 20], [8, 1], page_ids=[[10, 11], [10, 11, 12, 13, 14]], page_ids_size=4)
     policy = Paged(4, prefix_cache=True)
     told = replay(trace, policy, capacity_slots=64, max_running=1, output_page_ids=[[12, 13], []])
     untold = replay(trace, policy, capacity_slots=64, max_running=1)
     assert told.requests["hit_tokens"].tolist() == [0, 12]
     assert untold.requests["hit_tokens"].tolist() == [0, 8]
-
-
-def test_steps_and_times_cannot_be_written() -> None:
-    result = replay(kv.Trace([5], [2]), Paged(4), capacity_slots=8)
-    for array in (result.steps, result.time_s, result.pages):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1
 
 
 # 6. Small cases worked by hand.
@@ -490,23 +440,29 @@ def test_the_articles_three_requests(page_size: int, slots: int) -> None:
     )
 
 
-def test_the_articles_three_requests_reserved_ahead() -> None:
+def test_the_article_reserved_and_shared() -> None:
     result = replay(kv.Trace([5, 9, 17], [4] * 3), Contiguous(32), capacity_slots=100)
     assert result.reserved_slots.tolist() == [65, 62, 59, 56]
     assert result.reserved_used_later_slots.tolist() == [9, 6, 3, 0]
     assert result.unallocated_slots.tolist() == [4] * 4
-
-
-def test_lengths_20_and_23_hold_44_slots_apart_and_36_shared() -> None:
     trace = kv.Trace([20, 23], [1, 1], page_ids=[[0, 1, 2, 3, 4], [0, 1, 5, 6, 7]], page_ids_size=4)
     shared = replay(trace, Paged(4, prefix_cache=True), capacity_slots=64)
     apart = replay(trace, Paged(4), capacity_slots=64)
     assert (apart.allocated_slots[0], shared.allocated_slots[0]) == (44, 36)
     assert (apart.shared_tokens[0], shared.shared_tokens[0]) == (0, 8)
     assert (apart.tail_slack_slots[0], shared.tail_slack_slots[0]) == (1, 1)
+    result = replay(kv.Trace([5, 9], [0, 0]), Paged(4), capacity_slots=32)
+    assert result.logical_tokens.tolist() == [14]
+    assert result.requests["finished_step"].tolist() == [0, 0]
+    assert result.total("decoded_tokens") == 0
+    trace = kv.Trace([8] * 50, [4] * 50, page_ids=[[0, 1]] * 50, page_ids_size=4)
+    for policy in (Paged(4), Paged(4, prefix_cache=True)):
+        result = replay(trace, policy, capacity_slots=24)
+        assert result.count("finished") == 50
+        assert result.requests["finished_step"].is_monotonic_increasing
 
 
-def test_the_latest_admitted_leaves_first_and_returns_last() -> None:
+def test_who_leaves_and_who_comes() -> None:
     """Three requests of 4 + 9 tokens in four pages of 4."""
     result = replay(kv.Trace([4] * 3, [9] * 3), Paged(4), capacity_slots=16)
     about = result.requests
@@ -520,17 +476,11 @@ def test_the_latest_admitted_leaves_first_and_returns_last() -> None:
     assert result.total("decoded_tokens") == 3 * 8
     assert result.total("hit_tokens") == result.total("resumed_hit_tokens") == 0
     assert result.total("admitted") == 5
-
-
-def test_nobody_is_admitted_in_a_step_in_which_somebody_had_to_leave() -> None:
-    """The second leaves with two pages; the third wants one of them, and waits its turn."""
+    # The second leaves with two pages; the third wants one of them, and waits its turn.
     result = replay(kv.Trace([8, 8, 1], [9, 9, 1]), Paged(4), capacity_slots=16)
     assert result.preempted[1] == 1
     assert result.admitted[1] == 0
     assert result.blocked[:2].tolist() == [1, 1]
-
-
-def test_a_request_that_asks_for_a_page_may_be_the_one_to_leave() -> None:
     result = replay(kv.Trace([7, 8], [9, 9]), Paged(4), capacity_slots=16)
     # Both hold two pages. At step 1 the first fills its last slot; the second needs a page.
     assert result.preempted.tolist()[:2] == [0, 1]
@@ -538,12 +488,9 @@ def test_a_request_that_asks_for_a_page_may_be_the_one_to_leave() -> None:
     assert result.running.tolist()[:2] == [2, 1]
 
 
-def test_the_watermark_is_ignored_where_nothing_runs() -> None:
+def test_the_watermark() -> None:
     alone = replay(kv.Trace([16], [1]), Paged(4, watermark=0.9), capacity_slots=16)
     assert alone.running.tolist() == [1]
-
-
-def test_the_watermark_keeps_pages_free_at_admission_only() -> None:
     trace = kv.Trace([4, 4, 2], [6, 1, 1])
     kept, all_ = (
         replay(trace, Paged(1, watermark=share), capacity_slots=10) for share in (0.3, 0.0)
@@ -553,13 +500,8 @@ def test_the_watermark_keeps_pages_free_at_admission_only() -> None:
     assert kept.waiting[0] == 2
     assert kept.unallocated_slots.min() == 1  # growing, the first takes the watermark's pages
     assert kept.total("preempted") == 0
-
-
-def test_the_watermark_is_a_share_of_all_pages_rounded_down() -> None:
-    """Of 9 usable pages 4 are taken and 4 wanted: 1 is left, and 2 are not.
-
-    A fifth of 9 pages is 1, and of 10, the null page among them, 2.
-    """
+    # Of 9 usable pages 4 are taken and 4 wanted: 1 is left, and 2 are not. A fifth of 9 pages is
+    # 1, and of 10, the null page among them, 2.
     running = [
         replay(
             kv.Trace([4, 4], [5, 1]),
@@ -612,21 +554,6 @@ def test_a_refused_request_may_be_of_any_size(policy: Paged) -> None:
     assert result.requests["state"].tolist() == ["finished", "refused"]
 
 
-def test_zero_outputs_hold_their_prompt_for_one_step() -> None:
-    result = replay(kv.Trace([5, 9], [0, 0]), Paged(4), capacity_slots=32)
-    assert result.logical_tokens.tolist() == [14]
-    assert result.requests["finished_step"].tolist() == [0, 0]
-    assert result.total("decoded_tokens") == 0
-
-
-def test_requests_that_are_all_the_same_are_all_served() -> None:
-    trace = kv.Trace([8] * 50, [4] * 50, page_ids=[[0, 1]] * 50, page_ids_size=4)
-    for policy in (Paged(4), Paged(4, prefix_cache=True)):
-        result = replay(trace, policy, capacity_slots=24)
-        assert result.count("finished") == 50
-        assert result.requests["finished_step"].is_monotonic_increasing
-
-
 # Where engines differ: each option with both answers.
 
 TWICE = kv.Trace([8, 8], [2, 2], page_ids=[[0, 1], [0, 1]], page_ids_size=4)
@@ -651,24 +578,7 @@ def test_two_identical_prompts(
     assert result.shared_tokens.tolist() == shared
 
 
-def test_merged_copies_leave_the_two_pages_of_one() -> None:
-    """At the end of the step in which both are computed, before either grows."""
-    trace = kv.Trace([8, 8, 1], [1, 1, 1], page_ids=[[0, 1], [0, 1], []], page_ids_size=4)
-    policy = Paged(4, prefix_cache=True, same_step_hits=False)
-    kept = replay(trace, policy, capacity_slots=64, max_running=2)
-    merged = replay(trace, replace(policy, merge_duplicates=True), capacity_slots=64, max_running=2)
-    assert (kept.pages[0], merged.pages[0]) == (4, 4)
-    assert (kept.cached_pages[1], merged.cached_pages[1]) == (4, 2)
-
-
-def test_the_null_page_is_taken_from_the_pool() -> None:
-    trace = kv.Trace([16], [1])
-    assert replay(trace, Paged(4), capacity_slots=16).count("finished") == 1
-    less = replay(trace, Paged(4, null_pages=1), capacity_slots=16)
-    assert (less.count("refused"), less.capacity_slots) == (1, 12)
-
-
-def test_a_prompt_in_chunks_is_admitted_with_room_for_all_of_it_or_for_its_first_chunk() -> None:
+def test_a_prompt_in_chunks() -> None:
     trace = kv.Trace([8, 16], [1, 1])
     running = {
         whole: replay(
@@ -677,9 +587,6 @@ def test_a_prompt_in_chunks_is_admitted_with_room_for_all_of_it_or_for_its_first
         for whole in (True, False)
     }
     assert running == {True: 1, False: 2}
-
-
-def test_a_lone_prompt_enters_whole_or_in_chunks() -> None:
     steps = {
         whole: replay(
             kv.Trace([12], [1]),
@@ -690,9 +597,13 @@ def test_a_lone_prompt_enters_whole_or_in_chunks() -> None:
         for whole in (True, False)
     }
     assert steps == {True: [12], False: [4, 8, 12]}
+    trace = kv.Trace([16], [1])
+    assert replay(trace, Paged(4), capacity_slots=16).count("finished") == 1
+    less = replay(trace, Paged(4, null_pages=1), capacity_slots=16)
+    assert (less.count("refused"), less.capacity_slots) == (1, 12)
 
 
-def test_a_cached_page_without_a_user_counts_as_free_until_it_is_hit() -> None:
+def test_cached_pages_by_hand() -> None:
     trace = kv.Trace([9, 9], [1, 1], page_ids=[[0, 1], [0, 1]], page_ids_size=4)
     policy = Paged(4, prefix_cache=True)
     result = replay(trace, policy, capacity_slots=16, max_running=1)
@@ -704,6 +615,38 @@ def test_a_cached_page_without_a_user_counts_as_free_until_it_is_hit() -> None:
     assert result.unallocated_slots.tolist() == [4, 12, 4]
     assert result.cached_pages.tolist() == [0, 2, 0]
     assert result.requests["hit_tokens"].tolist() == [0, 0, 8]
+    # One page each: A, B, A again, then C evicts B.
+    ids = [[1], [2], [1], [3], [1]]
+    trace = kv.Trace([5] * 5, [1] * 5, page_ids=ids, page_ids_size=4)
+    result = replay(trace, Paged(4, prefix_cache=True), capacity_slots=12, max_running=1)
+    assert result.requests["hit_tokens"].tolist() == [0, 0, 4, 0, 4]
+    last = kv.Trace([5] * 5, [1] * 5, page_ids=[[1], [2], [1], [3], [2]], page_ids_size=4)
+    result = replay(last, Paged(4, prefix_cache=True), capacity_slots=12, max_running=1)
+    assert result.requests["hit_tokens"].tolist() == [0, 0, 4, 0, 0]
+    trace = kv.Trace([8, 8], [9, 9], page_ids=[[0, 1], [2, 3]], page_ids_size=4)
+    policy = Paged(4, prefix_cache=True)
+    result = replay(trace, policy, capacity_slots=20)
+    assert result.total("preempted") > 0
+    assert result.total("hit_tokens") == 0
+    assert result.total("resumed_hit_tokens") > 0
+    assert result.requests["hit_tokens"].tolist() == [0, 0]
+    plain = replay(trace, Paged(4), capacity_slots=20)
+    assert plain.total("resumed_hit_tokens") == 0
+    assert plain.total("recomputed_tokens") > result.total("recomputed_tokens")
+    for size, ids in (
+        (8, [[1, 2], [1, 3]]),
+        (2, [[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 9, 10, 11, 12]]),
+    ):
+        trace = kv.Trace([16, 16], [1, 1], page_ids=ids, page_ids_size=size)
+        result = replay(trace, Paged(4, prefix_cache=True), capacity_slots=64)
+        assert result.requests["hit_tokens"].tolist() == [0, 8]
+    # At the end of the step in which both are computed, before either grows.
+    trace = kv.Trace([8, 8, 1], [1, 1, 1], page_ids=[[0, 1], [0, 1], []], page_ids_size=4)
+    policy = Paged(4, prefix_cache=True, same_step_hits=False)
+    kept = replay(trace, policy, capacity_slots=64, max_running=2)
+    merged = replay(trace, replace(policy, merge_duplicates=True), capacity_slots=64, max_running=2)
+    assert (kept.pages[0], merged.pages[0]) == (4, 4)
+    assert (kept.cached_pages[1], merged.cached_pages[1]) == (4, 2)
 
 
 @pytest.mark.parametrize(("between", "evicted", "found"), [(4, 0, 8), (5, 1, 4), (9, 2, 0)])
@@ -722,40 +665,6 @@ def test_partial_pages_are_reused_first_then_the_tail(
     assert result.requests["hit_tokens"].tolist()[2] == found
 
 
-def test_the_page_freed_longest_ago_is_evicted_first() -> None:
-    """One page each: A, B, A again, then C evicts B."""
-    ids = [[1], [2], [1], [3], [1]]
-    trace = kv.Trace([5] * 5, [1] * 5, page_ids=ids, page_ids_size=4)
-    result = replay(trace, Paged(4, prefix_cache=True), capacity_slots=12, max_running=1)
-    assert result.requests["hit_tokens"].tolist() == [0, 0, 4, 0, 4]
-    last = kv.Trace([5] * 5, [1] * 5, page_ids=[[1], [2], [1], [3], [2]], page_ids_size=4)
-    result = replay(last, Paged(4, prefix_cache=True), capacity_slots=12, max_running=1)
-    assert result.requests["hit_tokens"].tolist() == [0, 0, 4, 0, 0]
-
-
-def test_what_a_preempted_request_finds_again_is_no_hit() -> None:
-    trace = kv.Trace([8, 8], [9, 9], page_ids=[[0, 1], [2, 3]], page_ids_size=4)
-    policy = Paged(4, prefix_cache=True)
-    result = replay(trace, policy, capacity_slots=20)
-    assert result.total("preempted") > 0
-    assert result.total("hit_tokens") == 0
-    assert result.total("resumed_hit_tokens") > 0
-    assert result.requests["hit_tokens"].tolist() == [0, 0]
-    plain = replay(trace, Paged(4), capacity_slots=20)
-    assert plain.total("resumed_hit_tokens") == 0
-    assert plain.total("recomputed_tokens") > result.total("recomputed_tokens")
-
-
-def test_an_id_of_several_pages_and_a_page_of_several_ids() -> None:
-    for size, ids in (
-        (8, [[1, 2], [1, 3]]),
-        (2, [[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 9, 10, 11, 12]]),
-    ):
-        trace = kv.Trace([16, 16], [1, 1], page_ids=ids, page_ids_size=size)
-        result = replay(trace, Paged(4, prefix_cache=True), capacity_slots=64)
-        assert result.requests["hit_tokens"].tolist() == [0, 8]
-
-
 # 7. Bad input.
 ONE = kv.Trace([5], [2])
 IDS = kv.Trace([9], [9], page_ids=[[1, 2]], page_ids_size=4)
@@ -766,18 +675,18 @@ CACHE = Paged(4, prefix_cache=True)
     ("make", "said"),
     [
         (lambda: Paged(0), "page_size is 0; a page size is a whole number of slots, at least 1"),
-        (lambda: Paged(2.5), "page_size is 2.5; a page size"),  # type: ignore[arg-type]
+        (lambda: Paged(2.5), "page_size is 2.5; a page size"),
         (lambda: Paged(True), "page_size is True; a page size"),
-        (lambda: Paged("4"), "page_size is '4'; a page size"),  # type: ignore[arg-type]
+        (lambda: Paged("4"), "page_size is '4'; a page size"),
         (lambda: Paged(4, host_pages=-1), "host_pages is -1; .* at least 0"),
         (lambda: Paged(4, null_pages=-2), "null_pages is -2; .* at least 0"),
-        (lambda: Paged(4, null_pages=0.5), "null_pages is 0.5; .* at least 0"),  # type: ignore[arg-type]
+        (lambda: Paged(4, null_pages=0.5), "null_pages is 0.5; .* at least 0"),
         (lambda: Paged(4, watermark=1.0), "watermark is 1.0; .* from 0 to below 1"),
         (lambda: Paged(4, watermark=-0.1), "watermark is -0.1; .* from 0 to below 1"),
         (lambda: Paged(4, watermark=math.nan), "watermark is nan; .* from 0 to below 1"),
-        (lambda: Paged(4, watermark="x"), "watermark is 'x'; .* from 0"),  # type: ignore[arg-type]
+        (lambda: Paged(4, watermark="x"), "watermark is 'x'; .* from 0"),
         (
-            lambda: Paged(4, preemption="drop"),  # type: ignore[arg-type]
+            lambda: Paged(4, preemption="drop"),
             "preemption is 'drop'; \"recompute\" and \"swap\"",
         ),
         (
@@ -795,14 +704,14 @@ CACHE = Paged(4, prefix_cache=True)
             "accepted with prefix_cache=True only",
         ),
         (lambda: Contiguous(0), 'reserve is 0; .* at least 1, or "pow2" or "oracle"'),
-        (lambda: Contiguous(2.5), 'reserve is 2.5; .* at least 1, or "pow2"'),  # type: ignore[arg-type]
-        (lambda: Contiguous("max"), "reserve is 'max'; .* \"oracle\""),  # type: ignore[arg-type]
+        (lambda: Contiguous(2.5), 'reserve is 2.5; .* at least 1, or "pow2"'),
+        (lambda: Contiguous("max"), "reserve is 'max'; .* \"oracle\""),
         (
-            lambda: Contiguous(8, fit="worst"),  # type: ignore[arg-type]
+            lambda: Contiguous(8, fit="worst"),
             "fit is 'worst'; \"first\", \"best\" and \"buddy\"",
         ),
         (
-            lambda: Contiguous("pow2", pow2_of="prompt"),  # type: ignore[arg-type]
+            lambda: Contiguous("pow2", pow2_of="prompt"),
             "pow2_of is 'prompt'; \"total\" and \"output\"",
         ),
         (lambda: Arrivals(base_s=0), "base_s is 0; a finite number above 0"),
@@ -811,7 +720,7 @@ CACHE = Paged(4, prefix_cache=True)
         (lambda: Arrivals(1, running_s=-1), "running_s is -1; a finite number of at least 0"),
         (lambda: Arrivals(1, prefill_s=-0.5), "prefill_s is -0.5; a finite number of at least 0"),
         (lambda: Arrivals(1, speed=0), "speed is 0; a finite number above 0"),
-        (lambda: Arrivals(1, speed="x"), "speed is 'x'; a finite number above 0"),  # type: ignore[arg-type]
+        (lambda: Arrivals(1, speed="x"), "speed is 'x'; a finite number above 0"),
     ],
 )  # fmt: skip
 def test_a_policy_or_clock_out_of_range_is_refused(make: Callable[[], Any], said: str) -> None:
@@ -873,13 +782,6 @@ def test_a_replay_out_of_range_is_refused(
         replay(trace, policy, **{"capacity_slots": 64} | change)
 
 
-def test_ids_may_be_as_large_as_those_of_any_trace() -> None:
-    trace = kv.Trace(
-        [9, 9], [1, 1], page_ids=[[2**63, 2**64 - 1]] * 2, page_ids_size=4
-    )  # 64-bit hashes without a sign
-    assert replay(trace, CACHE, capacity_slots=64).total("hit_tokens") == 8
-
-
 @pytest.mark.slow
 def test_tables_that_memory_could_not_hold_are_refused() -> None:
     trace = kv.Trace([2**40], [1])
@@ -903,13 +805,6 @@ def test_a_prefix_cache_refuses_ids_without_chain(page_ids: list[list[int]], pla
     assert replay(trace, Paged(4), capacity_slots=64).count("finished") == 2
 
 
-def test_whole_numbers_as_floats_are_numbers() -> None:
-    policy = Paged(4.0, null_pages=np.int64(1))  # type: ignore[arg-type]
-    assert (policy.page_size, policy.null_pages) == (4, 1)
-    result = replay(ONE, policy, capacity_slots=np.int64(64), max_running=3.0)  # type: ignore[arg-type]
-    assert result.capacity_slots == 60
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -922,12 +817,6 @@ def test_an_unknown_column_or_state_is_refused(call: Callable[[Replay], Any], sa
     result = replay(ONE, Paged(4), capacity_slots=8)
     with pytest.raises(kv.LedgerError, match=said):
         call(result)
-
-
-def test_an_unknown_attribute_names_the_columns() -> None:
-    result = replay(ONE, Paged(4), capacity_slots=8)
-    with pytest.raises(AttributeError, match="has no 'page'; its columns are running, waiting"):
-        _ = result.page
 
 
 # 8. A replay that does not add up is refused.

@@ -192,7 +192,7 @@ def test_the_same_words_after_another_beginning_share_nothing(page_size: int) ->
 )
 def test_another_context_shares_nothing_and_the_same_one_everything(field: str, value: str) -> None:
     plain = kv.PageContext(model="a-model")
-    other = dataclasses.replace(plain, **{field: value})  # type: ignore[arg-type]
+    other = dataclasses.replace(plain, **{field: value})
     everything = len(TEXT)
     for keys, shared in (
         ([plain, other], 0),

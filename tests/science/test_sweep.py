@@ -149,39 +149,27 @@ def test_the_sweep_reaches_what_it_is_to_compare(by_one_process: pd.DataFrame) -
     assert by_one_process["refused"].sum() == 0
 
 
-def test_a_part_of_the_sums_by_hand() -> None:
+def test_a_row_by_hand(tmp_path: Path) -> None:
     row = sweep({"three": THREE}, [Paged(4)], [64], n_jobs=1).iloc[0]
     assert (row["mean_pages"], row["peak_tail_slack_slots"], row["peak_logical_tokens"]) == (
         10.0, 9, 40,
     )  # fmt: skip
     assert row["allocations_per_token"] == 10 / 40
     assert row["steps"] == 4
-
-
-def test_a_trace_that_is_refused_whole_has_a_row_without_steps() -> None:
     row = sweep({"three": THREE}, [Paged(4)], [4], n_jobs=1).iloc[0]
     assert (row["refused"], row["steps"], row["peak_pages"]) == (3, 0, 0)
     assert np.isnan(row["mean_pages"])
     assert np.isnan(row["hit_rate"])
-
-
-def test_record_every_bounds_what_is_recorded_and_not_the_steps() -> None:
-    table = sweep({"t": TRACES["short"]}, [Paged(16)], [32768], record_every=7, n_jobs=1)
-    whole = sweep({"t": TRACES["short"]}, [Paged(16)], [32768], n_jobs=1)
-    assert table["steps"].tolist() == whole["steps"].tolist()
-    assert table["recorded_steps"].tolist() == [-(-int(whole["steps"][0]) // 7)]
-    assert table["decoded_tokens"].tolist() == whole["decoded_tokens"].tolist()
-
-
-def test_types_do_not_depend_on_the_policies() -> None:
     paged = sweep({"three": THREE}, [Paged(4)], [64], n_jobs=1)
     runs = sweep({"three": THREE}, [Contiguous(32)], [64], n_jobs=1)
     pd.testing.assert_series_equal(paged.dtypes, runs.dtypes)
     assert runs["page_size"].isna().all()
     assert paged["reserve"].isna().all()
-
-
-def test_paths_and_equal_combinations(tmp_path: Path) -> None:
+    table = sweep({"t": TRACES["short"]}, [Paged(16)], [32768], record_every=7, n_jobs=1)
+    whole = sweep({"t": TRACES["short"]}, [Paged(16)], [32768], n_jobs=1)
+    assert table["steps"].tolist() == whole["steps"].tolist()
+    assert table["recorded_steps"].tolist() == [-(-int(whole["steps"][0]) // 7)]
+    assert table["decoded_tokens"].tolist() == whole["decoded_tokens"].tolist()
     path = tmp_path / "three.csv"
     path.write_text("prompt_tokens,output_tokens\n5,4\n9,4\n17,4\n")
     table = sweep({"a": path, "b": str(path)}, [Paged(4), Paged(4)], [64], n_jobs=1)
@@ -484,18 +472,18 @@ def test_the_combination_is_named_before_anything_runs(
     assert replayed == []
 
 
-def test_an_error_of_a_replay_names_its_combination(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_replay_names_its_combination(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    is_refused("cannot be written", store=tmp_path / "file")
+    is_refused("cannot be written", store=tmp_path / "file" / "below")
+
     def failing(*_: Any, **__: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr(MODULE, "replay", failing)
     is_refused("three, Paged(page_size=4")
-
-
-def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    is_refused("cannot be written", store=tmp_path / "file")
-    is_refused("cannot be written", store=tmp_path / "file" / "below")
 
 
 def command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -582,17 +570,13 @@ def test_a_committed_trace_by_its_name(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_does_not_answer_is_an_error_within_seconds() -> None:
+def test_a_scheduler_that_does_not_answer() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
         start = time.monotonic()
         is_refused(f"scheduler is '{address}'", scheduler=address)
         assert time.monotonic() - start < 10
-
-
-@pytest.mark.slow
-def test_a_listener_that_is_no_scheduler_is_an_error_within_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         start = time.monotonic()
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
@@ -628,12 +612,9 @@ def python(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_compiled_code_is_kept_where_the_environment_says(tmp_path: Path) -> None:
+def test_compiled_code_is_kept_and_found(tmp_path: Path) -> None:
     code = "from kvledger.replays.replay import engine; print(engine.run.stats.cache_path)"
     assert python(code, NUMBA_CACHE_DIR=str(tmp_path)).startswith(str(tmp_path))
-
-
-def test_compiled_code_is_found_by_the_next_process() -> None:
     code = (
         "from kvledger import Trace\n"
         "from kvledger.replays.policies import Paged\n"

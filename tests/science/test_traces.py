@@ -344,7 +344,7 @@ def test_a_trace_owns_its_arrays() -> None:
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
     with pytest.raises(AttributeError):
-        trace.name = "other"  # type: ignore[misc]
+        trace.name = "other"
     assert (len(trace), trace.n_requests, trace.total_tokens.tolist()) == (2, 2, [6, 11])
     assert prompt.flags.writeable
 
