@@ -519,22 +519,14 @@ BAD: list[tuple[str, Any, str]] = [
     ("head_dim", 10**30, " is 1000000000000000000000000000000; a whole"),
     ("num_hidden_layers", 10**9, f" is 1000000000; at most {MOST_LAYERS} are accepted"),
     ("hidden_size", 4097, " is 4097; a multiple of the 32 attention heads, or head_dim, is needed"),
-    (
-        "num_key_value_heads",
-        5,
-        " gives 5 K and V heads; a number that divides the 32 attention heads",
-    ),
+    ("num_key_value_heads", 5, " gives 5 K and V heads; a number that divides the 32 attention he"),
     ("model_type", ..., " is missing; it names the architecture, and none"),
     ("model_type", None, " is missing; it names the architecture"),
     ("model_type", "lama", " is 'lama', not one of the"),
     ("model_type", "<script>alert(1)</script>", " is '<script>alert(1)</script>', not one of the"),
     ("model_type", ["llama"], " is ['llama'], not one of"),
     ("model_type", "", " is '', not one of the"),
-    (
-        "model_type",
-        "deepseek_v32",
-        " is 'deepseek_v32', which is not read (index_head_dim): its sparse attention",
-    ),
+    ("model_type", "deepseek_v32", " is 'deepseek_v32', which is not read (index_head_dim): its s"),
     ("is_encoder_decoder", True, " is true; a decoder alone"),
     ("dtype", "int3", " is 'int3'; bfloat16, float16 and float32"),
     (
@@ -626,11 +618,7 @@ BAD_LAYERS: dict[str, list[tuple[str, Any, str]]] = {
     "mpt": [
         ("attn_config", ..., " is missing; a mpt config needs it"),
         ("attn_config", 8, " is 8; an object is accepted"),
-        (
-            "attn_config",
-            {"attn_type": "grouped"},
-            ".attn_type is 'grouped'; multihead_attention is accepted",
-        ),
+        ("attn_config", {"attn_type": "grouped"}, ".attn_type is 'grouped'; multihead_attention i"),
     ],
 }
 

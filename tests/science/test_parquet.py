@@ -142,10 +142,7 @@ def test_timestamps_of_every_unit(write: Any, unit: str, zone: str | None) -> No
         (tokens(arrival_s=[2.0, None]), "row 2: arrival_s is missing; accepted: seconds"),
         (tokens(arrival_s=[2.0, float("inf")]), "row 2: arrival_s is inf; accepted: seconds"),
         (tokens(arrival_s=TIMES[::-1]), "row 2: arrival_s is 1700158623979960000 ns; accepted"),
-        (
-            tokens(arrival_s=pa.array([0, 2**62], pa.timestamp("ms"))),
-            "row 2: arrival_s is .* ns; accepted",
-        ),
+        (tokens(arrival_s=pa.array([0, 2**62], pa.timestamp("ms"))), "row 2: arrival_s is .* ns; "),
         (
             {"TIMESTAMP": ["now"], "ContextTokens": [5], "GeneratedTokens": [1]},
             "row 1: TIMESTAMP is 'now'; accepted: a date such as",

@@ -685,10 +685,7 @@ CACHE = Paged(4, prefix_cache=True)
         (lambda: Paged(4, watermark=-0.1), "watermark is -0.1; .* from 0 to below 1"),
         (lambda: Paged(4, watermark=math.nan), "watermark is nan; .* from 0 to below 1"),
         (lambda: Paged(4, watermark="x"), "watermark is 'x'; .* from 0"),
-        (
-            lambda: Paged(4, preemption="drop"),
-            "preemption is 'drop'; \"recompute\" and \"swap\"",
-        ),
+        (lambda: Paged(4, preemption="drop"), "preemption is 'drop'; \"recompute\" and \"swap\""),
         (
             lambda: Paged(4, preemption="swap", prefix_cache=True),
             "preemption is 'swap' with a prefix cache; .* accepted is one of the two",
@@ -699,17 +696,11 @@ CACHE = Paged(4, prefix_cache=True)
             "merge_duplicates with same_step_hits; .*same_step_hits=False",
         ),
         (lambda: Paged(4, same_step_hits=False), "accepted with prefix_cache=True only"),
-        (
-            lambda: Paged(4, same_step_hits=False, merge_duplicates=True),
-            "accepted with prefix_cache=True only",
-        ),
+        (lambda: Paged(4, same_step_hits=False, merge_duplicates=True), "accepted with prefix_cac"),
         (lambda: Contiguous(0), 'reserve is 0; .* at least 1, or "pow2" or "oracle"'),
         (lambda: Contiguous(2.5), 'reserve is 2.5; .* at least 1, or "pow2"'),
         (lambda: Contiguous("max"), "reserve is 'max'; .* \"oracle\""),
-        (
-            lambda: Contiguous(8, fit="worst"),
-            "fit is 'worst'; \"first\", \"best\" and \"buddy\"",
-        ),
+        (lambda: Contiguous(8, fit="worst"), "fit is 'worst'; \"first\", \"best\" and \"buddy\""),
         (
             lambda: Contiguous("pow2", pow2_of="prompt"),
             "pow2_of is 'prompt'; \"total\" and \"output\"",
