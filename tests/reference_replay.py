@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from kvledger.replays.allocator import PageStore
 
@@ -83,34 +84,24 @@ class Request:
         return self.keys[k] if k < len(self.keys) else (self.index, k)
 
 
-@dataclass
-class Columns:
-    """A value a step, taken after admission; then a value a request (-1: never)."""
+#: A value a step, taken after admission; ``settled_pages`` is after duplicates are merged.
+STEPS = (
+    "running waiting pages settled_pages free cached held hit_tokens resumed_hit_tokens "
+    "recomputed_tokens preempted logical_tokens shared_tokens distinct_tokens tail_slack_slots "
+    "allocated_slots unallocated_slots refused"
+)
 
-    running: list[int] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-    pages: list[int] = field(default_factory=list)
-    settled_pages: list[int] = field(default_factory=list)  # after duplicates are merged
-    free: list[int] = field(default_factory=list)
-    cached: list[int] = field(default_factory=list)
-    held: list[list[int]] = field(default_factory=list)
-    hit_tokens: list[int] = field(default_factory=list)
-    resumed_hit_tokens: list[int] = field(default_factory=list)
-    recomputed_tokens: list[int] = field(default_factory=list)
-    preempted: list[int] = field(default_factory=list)
-    logical_tokens: list[int] = field(default_factory=list)
-    shared_tokens: list[int] = field(default_factory=list)
-    distinct_tokens: list[int] = field(default_factory=list)
-    tail_slack_slots: list[int] = field(default_factory=list)
-    allocated_slots: list[int] = field(default_factory=list)
-    unallocated_slots: list[int] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
-    admitted_step: list[int] = field(default_factory=list)
-    finished_step: list[int] = field(default_factory=list)
-    request_hit_tokens: list[int] = field(default_factory=list)
-    request_resumed_hit_tokens: list[int] = field(default_factory=list)
-    request_recomputed_tokens: list[int] = field(default_factory=list)
-    preemptions: list[int] = field(default_factory=list)
+
+class Columns(SimpleNamespace):
+    """A list for each of the steps' columns, and one value a request for each of the others."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__(**{name: [] for name in STEPS.split()})
+        self.admitted_step, self.finished_step = [NEVER] * requests, [NEVER] * requests
+        self.request_hit_tokens = [0] * requests
+        self.request_resumed_hit_tokens = [0] * requests
+        self.request_recomputed_tokens = [0] * requests
+        self.preemptions = [0] * requests
 
 
 class Replay:
@@ -125,16 +116,10 @@ class Replay:
     ) -> None:
         self.policy = policy
         self.pool = PageStore(policy.pages)
-        self.columns = Columns()
+        self.columns = Columns(len(prompt_tokens))
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.new_keys: list[tuple[int, Hashable]] = []  # filled now, to be found after the step
-        n = len(prompt_tokens)
-        for name in ("admitted_step", "finished_step"):
-            setattr(self.columns, name, [NEVER] * n)
-        for name in ("hit_tokens", "resumed_hit_tokens", "recomputed_tokens"):
-            setattr(self.columns, f"request_{name}", [0] * n)
-        self.columns.preemptions = [0] * n
         for i, (prompt, output) in enumerate(zip(prompt_tokens, output_tokens, strict=True)):
             if self.pages_for(prompt + max(0, output - 1)) > policy.pages:
                 self.columns.refused.append(i)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,28 +143,39 @@ def test_what_is_no_list_of_lengths_is_named(case: str, account: Callable[[Any],
     assert str(caught.value).startswith(shown)
 
 
-# Every function that takes lengths refuses a bad one, whatever else it does.
+# Every function that takes lengths, or lengths and page sizes, refuses a bad one, whatever else it
+# does.
+BOTH: dict[str, Callable[[Any, Any], object]] = {
+    "paged": kv.paged,
+    "paged_sweep": lambda x, p: kv.paged_sweep(x, [4, p]),
+    "page_counts": lambda x, p: kv.page_counts(x, [4, p]),
+    "tail_slack_distribution": kv.tail_slack_distribution,
+    "growth_tail_slack": kv.growth_tail_slack,
+    "shared": lambda x, p: kv.shared(x, p, prefix=0),
+    "cost": lambda x, p: kv.cost(x, p, 1),
+    "best_page_size": lambda x, p: kv.best_page_size(x, 1, [4, p]),
+    "envelope": lambda x, p: kv.envelope(x, [4, p]),
+    "near_best": lambda x, p: kv.near_best(x, 1, [4, p]),
+    "c_for_page_size": kv.c_for_page_size,
+    "closed_form_gap": lambda x, p: kv.closed_form_gap(x, 1, [4, p]),
+}
 TAKERS: dict[str, Callable[[Any], object]] = {
-    "paged": lambda x: kv.paged(x, 4),
-    "paged_sweep": lambda x: kv.paged_sweep(x, [4]),
-    "page_counts": lambda x: kv.page_counts(x, [4]),
-    "tail_slack_distribution": lambda x: kv.tail_slack_distribution(x, 4),
+    **{name: partial(lambda call, x: call(x, 4), call) for name, call in BOTH.items()},
     "mean_tail_slack": lambda x: kv.mean_tail_slack(x, 4),
-    "growth_tail_slack": lambda x: kv.growth_tail_slack(x, 4),
     "growth_tail_slack starts": lambda x: kv.growth_tail_slack(GOOD, 4, start_lengths=x),
     "contiguous": lambda x: kv.contiguous(x, 32),
     "contiguous pow2": lambda x: kv.contiguous(x, "pow2"),
     "contiguous oracle": lambda x: kv.contiguous(x, "oracle"),
     "contiguous final": lambda x: kv.contiguous(GOOD, 32, final_lengths=x),
     "next_power_of_two": kv.next_power_of_two,
-    "shared": lambda x: kv.shared(x, 4, prefix=0),
     "shared_page_ids": lambda x: kv.shared_page_ids([[1, 2]] * 3, x, 4),
-    "cost": lambda x: kv.cost(x, 4, 1),
-    "best_page_size": lambda x: kv.best_page_size(x, 1),
-    "envelope": kv.envelope,
-    "near_best": lambda x: kv.near_best(x, 1),
-    "c_for_page_size": lambda x: kv.c_for_page_size(x, 4),
-    "closed_form_gap": lambda x: kv.closed_form_gap(x, 1),
+}
+SIZE_TAKERS: dict[str, Callable[[Any], object]] = {
+    **{name: partial(call, GOOD) for name, call in BOTH.items()},
+    "expected_tail_slack": kv.expected_tail_slack,
+    "shared_pages": lambda p: kv.shared_pages([GOOD], p),
+    "shared_page_ids": lambda p: kv.shared_page_ids([[0]], [5], p),
+    "closed_form_c": lambda p: closed_form_c(499, p),
 }
 
 
@@ -195,25 +207,6 @@ BAD_SIZES: dict[str, tuple[Any, str]] = {
     "far beyond": (10**5000, "a number of more digits than Python prints"),
 }
 
-SIZE_TAKERS: dict[str, Callable[[Any], object]] = {
-    "paged": lambda p: kv.paged(GOOD, p),
-    "paged_sweep": lambda p: kv.paged_sweep(GOOD, [4, p]),
-    "page_counts": lambda p: kv.page_counts(GOOD, [4, p]),
-    "tail_slack_distribution": lambda p: kv.tail_slack_distribution(GOOD, p),
-    "expected_tail_slack": kv.expected_tail_slack,
-    "growth_tail_slack": lambda p: kv.growth_tail_slack(GOOD, p),
-    "shared": lambda p: kv.shared(GOOD, p, prefix=4),
-    "shared_pages": lambda p: kv.shared_pages([GOOD], p),
-    "shared_page_ids": lambda p: kv.shared_page_ids([[0]], [5], p),
-    "cost": lambda p: kv.cost(GOOD, p, 1),
-    "best_page_size": lambda p: kv.best_page_size(GOOD, 1, [4, p]),
-    "envelope": lambda p: kv.envelope(GOOD, [4, p]),
-    "near_best": lambda p: kv.near_best(GOOD, 1, [4, p]),
-    "c_for_page_size": lambda p: kv.c_for_page_size(GOOD, p),
-    "closed_form_gap": lambda p: kv.closed_form_gap(GOOD, 1, [4, p]),
-    "closed_form_c": lambda p: closed_form_c(499, p),
-}
-
 
 @pytest.mark.parametrize("case", BAD_SIZES)
 @pytest.mark.parametrize("taker", SIZE_TAKERS)
@@ -234,16 +227,12 @@ def test_a_bad_page_size_is_named(taker: str, case: str) -> None:
     ],
 )
 def test_what_is_no_sequence_of_page_sizes_is_named(value: Any, message: str) -> None:
-    for account in (
-        lambda: kv.page_counts(GOOD, value),
-        lambda: kv.paged_sweep(GOOD, value),
-        lambda: kv.best_page_size(GOOD, 1, value),
-        lambda: kv.envelope(GOOD, value),
-        lambda: kv.near_best(GOOD, 1, value),
-        lambda: kv.closed_form_gap(GOOD, 1, value),
-    ):
+    for call in (kv.page_counts, kv.paged_sweep, kv.envelope):
         with pytest.raises(kv.LedgerError, match=re.escape(message)):
-            account()
+            call(GOOD, value)
+    for costing in (kv.best_page_size, kv.near_best, kv.closed_form_gap):
+        with pytest.raises(kv.LedgerError, match=re.escape(message)):
+            costing(GOOD, 1, value)
     if value != []:  # the page size asked for is always tested
         with pytest.raises(kv.LedgerError, match=re.escape(message)):
             kv.c_for_page_size(GOOD, 4, value)

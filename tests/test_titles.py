@@ -208,7 +208,6 @@ def test_titles_of_measurements_follow_the_record() -> None:
     assert "times as long as SDPA without pages" in sdpa
     record = latest_record("cpu")
     cost = attention_costs.fitted(record)
-    assert cost is not None
     said = attention_figures.line_title(record)
     assert "on a line" in said
     assert ("not on a line" in said) == (not cost.straight)

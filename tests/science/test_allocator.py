@@ -31,7 +31,6 @@ def tok(first: int, n: int) -> list[int]:
 
 def admit(pool: PagePool, tokens: Sequence[int], **options: Any) -> PageTable:
     admission = pool.admit(list(tokens), **options)
-    assert admission is not None
     pool.check_integrity()
     return admission.table
 
@@ -76,13 +75,11 @@ def test_eviction_order_hits_on_freed_pages_and_pressure() -> None:
     pool.release(b)
     assert pool.free_pages == (8, 4, 3, 2, 1, 7, 6, 5)
     hit = pool.admit(tok(0, 13))
-    assert hit is not None
     assert (hit.hit_tokens, hit.table.pages, hit.new_pages) == (12, (1, 2, 3, 8), (8,))
     assert pool.free_pages == (4, 7, 6, 5)
     assert (pool.counts.hit_pages, pool.counts.revived_pages) == (3, 3)
     pool.release(hit.table)
     d = pool.admit(tok(500, 17))
-    assert d is not None
     assert (d.table.pages, d.evicted_pages) == ((8, 4, 7, 6, 5), 3)
     assert (hit_of(pool, tok(0, 13)), hit_of(pool, tok(100, 13))) == (12, 0)
     pool.check_integrity()
@@ -111,43 +108,23 @@ def test_a_duplicate_stays_until_it_is_freed() -> None:
     pool.check_integrity()
 
 
-CONTEXTS: dict[str, tuple[kv.PageContext | None, dict[str, tuple[kv.PageContext | None, int]]]] = {
-    "salt": (
-        kv.PageContext(cache_salt="s1"),
-        {
-            "same": (kv.PageContext(cache_salt="s1"), 12),
-            "other": (kv.PageContext(cache_salt="s2"), 0),
-            "none": (None, 0),
-        },
-    ),
-    "adapter": (
-        kv.PageContext(adapter="ad1"),
-        {
-            "same": (kv.PageContext(adapter="ad1"), 12),
-            "other": (kv.PageContext(adapter="ad2"), 0),
-            "base": (None, 0),
-        },
-    ),
-    "image at tokens 4 to 7": (
-        kv.PageContext(images=(kv.Image(4, 4, "A"),)),
-        {
-            "same": (kv.PageContext(images=(kv.Image(4, 4, "A"),)), 12),
-            "other": (kv.PageContext(images=(kv.Image(4, 4, "B"),)), 4),
-        },
-    ),
+# What another request's context finds of 13 tokens in pages of 4, beside 12 in the same context.
+CONTEXTS: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
+    "salt": ({"cache_salt": "s1"}, {"cache_salt": "s2"}, 0),
+    "adapter": ({"adapter": "ad1"}, {"adapter": "ad2"}, 0),
+    "image": ({"images": (kv.Image(4, 4, "A"),)}, {"images": (kv.Image(4, 4, "B"),)}, 4),
 }
 
 
 @pytest.mark.parametrize("case", CONTEXTS)
 def test_contexts_separate_pages(case: str) -> None:
-    own, others = CONTEXTS[case]
-    for name, (context, hit) in others.items():
+    own, other, apart = CONTEXTS[case]
+    contexts = (kv.PageContext(**own), kv.PageContext(**other), None)
+    for context, hit in zip(contexts, (12, apart, apart), strict=True):
         pool = engine_pool(64)
-        admit(pool, tok(0, 13), context=own)
-        assert hit_of(pool, tok(0, 13), context=context) == hit, name
-        found = pool.admit(tok(0, 13), context=context)
-        assert found is not None
-        assert found.hit_tokens == hit, name
+        admit(pool, tok(0, 13), context=contexts[0])
+        assert hit_of(pool, tok(0, 13), context=context) == hit, context
+        assert pool.admit(tok(0, 13), context=context).hit_tokens == hit, context
 
 
 # ---- the cases of the article and the other engine ----------------------------------------------
@@ -236,12 +213,10 @@ def test_a_pool_shares_as_a_snapshot(
 def test_the_second_writer_writes_in_place() -> None:
     pool = PagePool(16, P)
     first = pool.admit(9)
-    assert first is not None
     assert pool.held_pages == 3
     second = pool.fork(first.table)
     assert pool.held_pages == 3
     grown = pool.append(first.table)
-    assert grown is not None
     assert (pool.held_pages, grown.copied_page, grown.new_pages) == (4, 2, (3,))
     assert pool.append(second) == ((), None, 0)
     assert (first.table.pages, second.pages) == ((0, 1, 3), (0, 1, 2))
@@ -249,7 +224,6 @@ def test_the_second_writer_writes_in_place() -> None:
     pool.check_integrity()
     pool = PagePool(3, P)
     first = pool.admit(9)
-    assert first is not None
     second = pool.fork(first.table)
     before = (first.table.pages, pool.counts, pool.ledger())
     assert pool.append(second) is None
@@ -272,7 +246,6 @@ def test_n_samples_copy_n_minus_1_times(samples: int, prompt: int, copied: bool)
     pool = PagePool(64, P)
     pool.admit(1)  # some other request
     first = pool.admit(prompt)
-    assert first is not None
     tables = [first.table] + [pool.fork(first.table) for _ in range(samples - 1)]
     for table in tables:
         pool.append(table)
@@ -380,25 +353,19 @@ def test_one_parent_for_all_in_closed_form(prompt: int, output: int, n: int, p: 
     assert pages.copied_pages == (n - 1) * begun
 
 
-def test_uniform_parents_are_seeded_and_save_more_than_samples() -> None:
+def test_uniform_parents_are_seeded_and_uniform() -> None:
     runs = [beam_search(40, 60, 4, 16, seed=seed) for seed in (1, 1, 2)]
     assert runs[0] == runs[1]
     assert runs[0].pages_with != runs[2].pages_with or runs[0].copied_pages != runs[2].copied_pages
     assert runs[0] == beam_search(40, 60, 4, 16, seed=np.random.default_rng(1))
     assert runs[0].saved_share > parallel_sampling(40, 60, 4, 16).saved_share
-
-
-def test_uniform_parents_are_uniform() -> None:
-    """With two beams and pages of one slot, both have one parent half of the time."""
+    # With two beams and pages of one slot, both have one parent half of the time.
     pages = beam_search(1, 2001, 2, 1, seed=5)
     # Only both having one parent shares a step's pages; then all before it is shared too.
     unshared = [held - tokens for held, tokens in zip(pages.pages_with, pages.tokens, strict=True)]
     mean = sum(unshared) / len(unshared)
     assert 1.9 < mean < 2.1  # generations back to a common parent: geometric, mean 2
     assert min(unshared) == 1
-
-
-def test_one_output_token_takes_no_step() -> None:
     pages = parallel_sampling(9, 1, 4, 4)
     assert (pages.pages_with, pages.saved_share, pages.copied_pages) == ((), 0, 0)
     assert isinstance(pages, DecodingPages)
@@ -470,7 +437,6 @@ class PagePoolMachine(RuleBasedStateMachine):
         if pages - len(found) > len(left):
             assert admission is None
             return
-        assert admission is not None
         self.queue = left
         table_pages = found + self.take(pages - len(found))
         content: list[int | None] = list(tokens[: len(found) * p])
@@ -501,7 +467,6 @@ class PagePoolMachine(RuleBasedStateMachine):
         if new + copy > len(self.queue):
             assert grown is None
             return
-        assert grown is not None
         assert (grown.copied_page is not None) == copy
         taken = self.take(new + copy)
         assert grown.new_pages == tuple(taken)

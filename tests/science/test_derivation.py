@@ -255,7 +255,7 @@ def test_a_block_table_is_whole_and_grows_with_the_window(name: str) -> None:
     assert len(frame) == 8 * len(windows)
 
 
-def test_only_the_conversation_trace_has_a_preamble(raw_traces: Path) -> None:
+def test_raw_traces_are_chained(raw_traces: Path) -> None:
     conversation = load_trace(raw_of(raw_traces, "mooncake_conversation"))
     assert common_preamble(conversation) == {0}
     assert conversation.page_ids is not None
@@ -440,9 +440,6 @@ def test_small_tables_by_hand(small: Path, tmp_path: Path) -> None:
         "1,groups,all,without,1,0",
     ]
     assert "2,sliding,complete,with,2,1" in lines
-
-
-def test_another_raw_file_is_refused_and_nothing_written(small: Path, tmp_path: Path) -> None:
     out, path = tmp_path / "out", small / "ids.jsonl"
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(

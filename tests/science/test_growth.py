@@ -211,7 +211,6 @@ def test_bursts_have_the_same_requests_at_the_same_mean_rate(times: list[int], s
     np.testing.assert_allclose(bursts.arrival_s, want)
     even = growth.evenly(trace)
     assert even.arrival_s is not None
-    assert trace.arrival_s is not None
     np.testing.assert_allclose(even.arrival_s, np.linspace(0, trace.arrival_s[-1], n))
 
 

@@ -167,10 +167,7 @@ def test_every_number_of_the_article_is_reproduced() -> None:
             if row["source"] == "article"
         }
     assert article_values() == published
-
-
-def test_the_papers_slots_and_its_seven_requests_of_figure_2_follow_from_the_shapes() -> None:
-    """Kwon et al. 2023, Table 1 and Figure 2: GiB / bytes per token; floor by the maximum."""
+    # Kwon et al. 2023, Table 1 and Figure 2: GiB / bytes per token; floor by the maximum.
     with data_file("paper_pagedattention.csv").open(encoding="utf-8", newline="") as file:
         paper = {row["id"]: row["value"] for row in csv.DictReader(file)}
     for key, model in (("opt13b", "OPT-13B"), ("opt66b", "OPT-66B"), ("opt175b", "OPT-175B")):

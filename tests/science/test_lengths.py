@@ -34,7 +34,7 @@ def counts_of(table: kv.LengthTable) -> dict[int, int]:
 
 
 @given(LENGTHS)
-def test_every_form_gives_the_same_counts(lengths: list[int]) -> None:
+def test_every_form_gives_the_same_counts_and_sums(lengths: list[int]) -> None:
     expected = dict(sorted(Counter(lengths).items()))
     forms = [
         lengths,
@@ -58,10 +58,6 @@ def test_every_form_gives_the_same_counts(lengths: list[int]) -> None:
         assert table.tokens.dtype == table.requests.dtype == np.int64
     assert sorted(as_length_array(as_lengths(lengths)).tolist()) == sorted(lengths)
     assert as_length_array(lengths).tolist() == lengths
-
-
-@given(LENGTHS)
-def test_sums_are_those_of_the_list(lengths: list[int]) -> None:
     table = as_lengths(lengths)
     assert table.n_requests == len(lengths)
     assert table.total_tokens == sum(lengths)

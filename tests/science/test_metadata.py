@@ -37,13 +37,28 @@ def naive_best(lengths: list[int], sizes: list[int], c: Fraction) -> tuple[int, 
     return max(p for p in sizes if costs[p] == least), least
 
 
-@given(LENGTHS, SIZES, COST)
-def test_the_best_page_size_costs_least(lengths: list[int], sizes: list[int], c: Fraction) -> None:
+@given(LENGTHS, SIZES, COST, st.fractions(0, 1, max_denominator=100))
+def test_the_best_and_the_near_best_page_sizes(
+    lengths: list[int], sizes: list[int], c: Fraction, tolerance: Fraction
+) -> None:
     best = kv.best_page_size(lengths, c, sizes)
     assert tuple(best) == naive_best(lengths, sizes, c)
     assert kv.best_page_size(Counter(lengths), c, iter(sizes)) == best
-    for p in sizes:
-        assert kv.cost(lengths, p, c) == naive_cost(lengths, p, c) >= best.cost
+    costs = {p: naive_cost(lengths, p, c) for p in sizes}
+    assert {p: kv.cost(lengths, p, c) for p in sizes} == costs
+    near = kv.near_best(lengths, c, sizes, tolerance=tolerance)
+    assert near == sorted(p for p in costs if costs[p] <= best.cost * (1 + tolerance))
+    gap = kv.closed_form_gap(lengths, c, iter(sizes))
+    assert (gap.c, gap.best) == (c, best.page_size)
+    mean = Fraction(sum(lengths), len(lengths))
+    assert gap.closed_form == pytest.approx(math.sqrt(c * (2 * mean - 1)))
+    assert gap.excess_cost == costs[gap.nearest] / best.cost - 1 >= 0
+
+    def distance(p: int) -> float:
+        ratio = p / max(gap.closed_form, 1)
+        return max(ratio, 1 / ratio)
+
+    assert distance(gap.nearest) == pytest.approx(min(map(distance, sizes)))
 
 
 def lookup(intervals: list[Interval], c: Fraction) -> int:
@@ -52,34 +67,30 @@ def lookup(intervals: list[Interval], c: Fraction) -> int:
     return inside[0]
 
 
-@given(LENGTHS, SIZES, st.lists(COST, max_size=5))
-def test_the_envelope_at_every_cost(
-    lengths: list[int], sizes: list[int], costs: list[Fraction]
+@given(LENGTHS, SIZES, st.lists(COST, max_size=5), st.integers(1, 64))
+def test_the_envelope(
+    lengths: list[int], sizes: list[int], costs: list[Fraction], page_size: int
 ) -> None:
-    """At break-even costs themselves too, and just beside them."""
+    """The best page size at every cost, at break-even costs themselves too and just beside them."""
     intervals = kv.envelope(lengths, sizes)
     corners = [each.c_from for each in intervals]
+    assert all(isinstance(c, Fraction) for c in corners)
     eps = Fraction(1, 10**9)
     near = [c + d for c in corners for d in (-eps, 0, eps) if c + d >= 0]
     for c in [*costs, *near, Fraction(10**9)]:
         best, _ = naive_best(lengths, sizes, c)
         assert lookup(intervals, c) == best == kv.best_page_size(lengths, c, sizes).page_size
-
-
-@given(LENGTHS, SIZES)
-def test_intervals_follow_one_another_from_zero(lengths: list[int], sizes: list[int]) -> None:
-    intervals = kv.envelope(lengths, sizes)
-    assert intervals[0].c_from == 0
-    assert intervals[-1].c_to == math.inf
+    assert (corners[0], intervals[-1].c_to) == (0, math.inf)
     for one, two in itertools.pairwise(intervals):
         assert one.c_from < one.c_to == two.c_from
         assert one.page_size < two.page_size
         # At a break-even cost both cost the same, exactly.
-        assert naive_cost(lengths, one.page_size, two.c_from) == naive_cost(
-            lengths, two.page_size, two.c_from
-        )
-    assert {each.page_size for each in intervals} <= set(sizes)
-    assert all(isinstance(each.c_from, Fraction) for each in intervals)
+        both = [naive_cost(lengths, each.page_size, two.c_from) for each in (one, two)]
+        assert both[0] == both[1]
+    # What a page size needs is its interval among the others.
+    found = kv.c_for_page_size(lengths, page_size, sizes)
+    tested = kv.envelope(lengths, [*sizes, page_size])
+    assert found == next((each for each in tested if each.page_size == page_size), None)
 
 
 def test_the_articles_break_even_costs() -> None:
@@ -93,6 +104,14 @@ def test_the_articles_break_even_costs() -> None:
     for c, (size, cost) in {0: (1, 31), 0.25: (2, 38.25), 1: (4, 50), 4: (8, 72)}.items():
         assert kv.best_page_size(ARTICLE, c, POWERS) == (size, Fraction(cost))
         assert lookup(kv.envelope(ARTICLE, POWERS), Fraction(c)) == size
+    # At a mean of 499 tokens: 0.257 slots, about 34 kB on Llama-3.1-8B; an entry has 4 bytes.
+    c = closed_form_c(499, 16)
+    assert c == Fraction(256, 997)
+    n_bytes = kv.bytes_from_slots(c, "Llama-3.1-8B")
+    assert n_bytes == Fraction(256 * 131072, 997)
+    assert round(n_bytes / 1000) == 34
+    assert kv.slots_from_bytes(4, "Llama-3.1-8B") == Fraction(1, 32768)
+    assert round(kv.closed_form_page_size(499, kv.slots_from_bytes(4, "Llama-3.1-8B")), 2) == 0.17
 
 
 def test_lines_that_meet_in_one_point_leave_no_empty_interval() -> None:
@@ -109,30 +128,6 @@ def test_lines_that_meet_in_one_point_leave_no_empty_interval() -> None:
     assert kv.envelope(ARTICLE)[-1].page_size == 32
     shape = kv.Model("mine", full_layers=2, kv_heads=1, head_dim=64)
     assert kv.slots_from_bytes(512, shape) == 1
-
-
-@given(LENGTHS, SIZES, COST, st.fractions(0, 1, max_denominator=100))
-def test_near_the_best(
-    lengths: list[int], sizes: list[int], c: Fraction, tolerance: Fraction
-) -> None:
-    best, least = naive_best(lengths, sizes, c)
-    near = kv.near_best(lengths, c, sizes, tolerance=tolerance)
-    limit = least * (1 + tolerance)
-    assert near == sorted({p for p in sizes if naive_cost(lengths, p, c) <= limit})
-    assert best in near
-
-
-@given(LENGTHS, SIZES, st.integers(1, 64))
-def test_a_page_size_needs_its_interval(
-    lengths: list[int], sizes: list[int], page_size: int
-) -> None:
-    found = kv.c_for_page_size(lengths, page_size, sizes)
-    tested = [*sizes, page_size]
-    assert found == next(
-        (each for each in kv.envelope(lengths, tested) if each.page_size == page_size), None
-    )
-    if found is not None:
-        assert naive_best(lengths, tested, found.c_from)[0] == page_size
 
 
 @given(st.fractions(1, 10_000, max_denominator=50), st.fractions(Fraction(1, 100), 5000))
@@ -154,35 +149,6 @@ def test_the_cost_from_the_closed_form_is_its_inverse(mean: Fraction, page_size:
     c = closed_form_c(mean, page_size)
     assert c == Fraction(page_size**2) / (2 * mean - 1)
     assert kv.closed_form_page_size(mean, c) == pytest.approx(page_size)
-
-
-def test_what_a_page_of_16_must_cost_at_the_papers_mean_length() -> None:
-    """At a mean of 499 tokens: 0.257 slots, about 34 kB on Llama-3.1-8B; an entry has 4 bytes."""
-    c = closed_form_c(499, 16)
-    assert c == Fraction(256, 997)
-    n_bytes = kv.bytes_from_slots(c, "Llama-3.1-8B")
-    assert n_bytes == Fraction(256 * 131072, 997)
-    assert round(n_bytes / 1000) == 34
-    assert kv.slots_from_bytes(4, "Llama-3.1-8B") == Fraction(1, 32768)
-    assert round(kv.closed_form_page_size(499, kv.slots_from_bytes(4, "Llama-3.1-8B")), 2) == 0.17
-
-
-@given(LENGTHS, COST, SIZES)
-def test_the_gap_of_the_closed_form(lengths: list[int], c: Fraction, sizes: list[int]) -> None:
-    gap = kv.closed_form_gap(lengths, c, iter(sizes))
-    best, least = naive_best(lengths, sizes, c)
-    mean = Fraction(sum(lengths), len(lengths))
-    assert gap.c == c
-    assert gap.best == best
-    assert gap.closed_form == pytest.approx(math.sqrt(c * (2 * mean - 1)))
-    assert gap.excess_cost == naive_cost(lengths, gap.nearest, c) / least - 1 >= 0
-
-    def distance(p: int) -> float:
-        ratio = p / max(gap.closed_form, 1)
-        return max(ratio, 1 / ratio)
-
-    assert gap.nearest in sizes
-    assert distance(gap.nearest) == pytest.approx(min(map(distance, sizes)))
 
 
 @given(st.sampled_from(sorted(kv.load_models())), st.fractions(0, 10**9, max_denominator=10**6))

@@ -173,14 +173,6 @@ def test_a_bad_file_is_one_clear_error(write: Any, columns: Any, message: str) -
     assert len(messages) == 1
 
 
-def test_a_format_may_be_named(write: Any) -> None:
-    both = {"prompt_tokens": [5], "output_tokens": [1], "num_prefill_tokens": [3]}
-    both["num_decode_tokens"] = [4]
-    assert lists(kv.load_trace(write(both), "prefill_decode"))[:2] == ([3], [4])
-    with pytest.raises(LedgerError, match="Parquet; accepted as mooncake: JSONL"):
-        kv.load_trace(write(both), "mooncake")
-
-
 @pytest.mark.parametrize("keep", [4, 40, -1, -8, -40])
 def test_damage_is_one_clear_error(write: Any, keep: int) -> None:
     path = write(tokens(list(range(1, 5000)), [1] * 4999))
@@ -190,21 +182,23 @@ def test_damage_is_one_clear_error(write: Any, keep: int) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_damage_within_is_one_clear_error(write: Any) -> None:
+def test_damage_is_one_clear_error_or_other_data(write: Any, tmp_path: Path) -> None:
     path = write(tokens(list(range(1, 50000)), [1] * 49999), use_dictionary=False)
     data = bytearray(path.read_bytes())
     data[1000:3000] = bytes(2000)
     path.write_bytes(data)
     with pytest.raises(LedgerError, match=r"data is cut short or damaged|accepted"):
         kv.load_trace(path)
-
-
-def test_compressed_parquet_is_told_from_text(write: Any, tmp_path: Path) -> None:
     import gzip
 
     (tmp_path / "t.gz").write_bytes(gzip.compress(write(tokens()).read_bytes()))
     with pytest.raises(LedgerError, match="compressed Parquet; accepted: the Parquet file itself"):
         kv.load_trace(tmp_path / "t.gz")
+    both = {"prompt_tokens": [5], "output_tokens": [1], "num_prefill_tokens": [3]}
+    both["num_decode_tokens"] = [4]
+    assert lists(kv.load_trace(write(both), "prefill_decode"))[:2] == ([3], [4])
+    with pytest.raises(LedgerError, match="Parquet; accepted as mooncake: JSONL"):
+        kv.load_trace(write(both), "mooncake")
 
 
 rows = st.lists(

@@ -106,10 +106,6 @@ def test_the_engine_holds_what_vllm_held_at_every_step(case: Recorded) -> None:
     assert (result.unallocated_slots // case.page_size).tolist() == answers["free"]
     refused = np.flatnonzero(result.requests["state"] == "refused")
     assert refused.tolist() == answers["refused"]
-
-
-@CASES
-def test_the_engine_and_the_reference_keep_the_same_ledger(case: Recorded) -> None:
     result, columns = by_engine(case), by_reference(case)
     for name in (
         "logical_tokens",

@@ -71,12 +71,6 @@ def test_pages_are_shared_where_beginnings_equal(requests: list[list[int]], page
     separate = kv.paged([len(tokens) for tokens in requests], page_size)
     assert ledger.tail_slack_slots == separate.tail_slack_slots
     assert ledger.pages + shared == separate.pages
-
-
-@given(REQUESTS, PAGE_SIZE)
-def test_the_last_token_is_computed_as_in_an_engine(
-    requests: list[list[int]], page_size: int
-) -> None:
     hits = naive_engine(requests, page_size)
     ledger = kv.shared_pages(requests, page_size, compute_last_token=True)
     assert ledger.shared_tokens == sum(hits)
@@ -119,13 +113,6 @@ def test_lengths_and_a_prefix_are_as_tokens(
         assert of_counts == expected
 
 
-def test_the_order_matters_to_an_engine_that_computes_a_last_token() -> None:
-    short, long = list(range(8)), list(range(9))
-    for requests, pages in (([short, long], 3), ([long, short], 4)):
-        assert kv.shared_pages(requests, 4, compute_last_token=True).pages == pages
-        assert kv.shared_pages(requests, 4).pages == 3
-
-
 # What vLLM 0.33.0's KVCacheManager did with prefix caching on, at page size 4: lengths, common
 # prefix, pages of each request, physical pages, tokens each request took from the cache.
 VLLM = {
@@ -153,29 +140,26 @@ def test_vllm_held_the_same_pages(case: str) -> None:
     assert naive_engine(requests, 4) == hits
 
 
-def test_sglang_merges_two_identical_prompts_whole() -> None:
-    """SGLang held 2 pages for two identical prompts of 8 tokens; so does the plain count."""
-    assert kv.shared([8, 8], 4, prefix=8).pages == 2
-    assert kv.shared_pages([list(range(8))] * 2, 4).pages == 2
-
-
 def test_an_incomplete_page_of_the_prefix_is_not_shared() -> None:
     assert kv.shared([20, 23], 4, prefix=7).shared_tokens == 4
     assert kv.shared([20, 23], 4, prefix=3).shared_tokens == 0
     assert kv.shared([6, 6], 4, prefix=6).pages == 3  # the equal tails are each their own
+    # SGLang held 2 pages for two identical prompts of 8 tokens; so does the plain count.
+    assert kv.shared([8, 8], 4, prefix=8).pages == 2
+    assert kv.shared_pages([list(range(8))] * 2, 4).pages == 2
+    short, long = list(range(8)), list(range(9))
+    for requests, pages in (([short, long], 3), ([long, short], 4)):
+        assert kv.shared_pages(requests, 4, compute_last_token=True).pages == pages
+        assert kv.shared_pages(requests, 4).pages == 3
 
 
 TEXT = list(range(100, 124))
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 4, 8])
-def test_the_same_words_one_position_on_share_nothing(page_size: int) -> None:
+def test_the_same_words_elsewhere_share_nothing(page_size: int) -> None:
     assert kv.shared_pages([TEXT, [7, *TEXT]], page_size).shared_tokens == 0
-
-
-@pytest.mark.parametrize("page_size", [1, 2, 4, 8])
-def test_the_same_words_after_another_beginning_share_nothing(page_size: int) -> None:
-    """A page's key chains its parent: equal tokens after unequal ones are other tensors."""
+    # A page's key chains its parent: equal tokens after unequal ones are other tensors.
     ours, theirs = [1] * 8, [1] * 7 + [2]
     shared = kv.shared_pages([ours + TEXT, theirs + TEXT], page_size).shared_tokens
     assert shared == 7 // page_size * page_size
@@ -203,12 +187,6 @@ def test_another_context_shares_nothing_and_the_same_one_everything(field: str, 
         assert kv.shared_pages([TEXT] * len(keys), 4, keys).shared_tokens == shared
 
 
-def test_one_value_in_two_different_fields_is_not_the_same_context() -> None:
-    contexts = [kv.PageContext("x"), kv.PageContext("", "x"), kv.PageContext("", "", "x")]
-    for one, two in itertools.combinations([*contexts, kv.PageContext("", "", "", "x")], 2):
-        assert kv.shared_pages([TEXT, TEXT], 4, [one, two]).shared_tokens == 0
-
-
 def image(offset: int, length: int, identifier: str) -> kv.PageContext:
     return kv.PageContext(images=(kv.Image(offset, length, identifier),))
 
@@ -220,6 +198,16 @@ def test_an_image_separates_the_pages_from_its_first_one_on() -> None:
     assert kv.shared_pages([tokens] * 2, 4, [cat, cat]).shared_tokens == 12
     assert kv.shared_pages([tokens] * 2, 4, [cat, dog]).shared_tokens == 4
     assert kv.shared_pages([tokens] * 2, 4, [cat, kv.PageContext()]).shared_tokens == 4
+    # Placeholder tokens are alike; where the image begins is not.
+    placeholder = [9] * 8
+    keys = [image(1, 2, "cat"), image(2, 2, "cat")]
+    assert kv.shared_pages([placeholder] * 2, 4, keys).shared_tokens == 0
+    two_images = kv.PageContext(images=(kv.Image(0, 2, "cat"), kv.Image(4, 2, "dog")))
+    swapped = kv.PageContext(images=(kv.Image(0, 2, "dog"), kv.Image(4, 2, "cat")))
+    assert kv.shared_pages([placeholder] * 2, 4, [two_images, swapped]).shared_tokens == 0
+    contexts = [kv.PageContext("x"), kv.PageContext("", "x"), kv.PageContext("", "", "x")]
+    for one, two in itertools.combinations([*contexts, kv.PageContext("", "", "", "x")], 2):
+        assert kv.shared_pages([TEXT, TEXT], 4, [one, two]).shared_tokens == 0
 
 
 @given(st.integers(1, 24), st.integers(0, 23), st.integers(1, 10), st.integers(1, 8))
@@ -232,16 +220,6 @@ def test_pages_before_an_image_are_shared(
     complete = tokens // page_size * page_size
     expected = complete if offset >= complete else unaffected
     assert kv.shared_pages([text, text], page_size, keys).shared_tokens == expected
-
-
-def test_an_image_elsewhere_in_the_same_page_is_another_page() -> None:
-    """Placeholder tokens are alike; where the image begins is not."""
-    placeholder = [9] * 8
-    keys = [image(1, 2, "cat"), image(2, 2, "cat")]
-    assert kv.shared_pages([placeholder] * 2, 4, keys).shared_tokens == 0
-    two_images = kv.PageContext(images=(kv.Image(0, 2, "cat"), kv.Image(4, 2, "dog")))
-    swapped = kv.PageContext(images=(kv.Image(0, 2, "dog"), kv.Image(4, 2, "cat")))
-    assert kv.shared_pages([placeholder] * 2, 4, [two_images, swapped]).shared_tokens == 0
 
 
 def test_any_hashable_key_can_stand_for_a_context() -> None:

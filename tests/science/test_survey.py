@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -163,10 +162,3 @@ def test_lengths_describes_the_committed_traces() -> None:
     frame = survey.shared_blocks(blocks)
     assert frame["trace"].tolist() == ["a", "a", "b", "b"]
     assert frame["shared_share"].tolist() == [Fraction(1, 10), Fraction(1, 4), Fraction(1, 10), 0]
-
-
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=50))
-def test_median_is_the_lower_median(lengths: list[int]) -> None:
-    median = as_lengths(lengths).quantile(Fraction(1, 2))
-    assert median == sorted(lengths)[(len(lengths) - 1) // 2]
-    assert median == int(np.quantile(lengths, 0.5, method="inverted_cdf"))
