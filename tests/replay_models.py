@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import reference_replay as reference
@@ -300,29 +300,6 @@ class Oracle(reference.Replay):
         self.flow["evictions"] = counted["evicted_pages"]
 
 
-class Step(NamedTuple):
-    """What a step of a contiguous replay holds."""
-
-    running: int
-    waiting: int
-    blocked: bool
-    logical_tokens: int
-    reserved_slots: int
-    later: int
-    never: int
-    external_slots: int
-    unallocated_slots: int
-
-
-@dataclass
-class Piece:
-    """A running request, and what it has stored and sampled."""
-
-    index: int
-    stored: int = 0
-    sampled: int = 0
-
-
 class Slots:
     """Slots that say whose they are; holes are found by looking at every slot or block."""
 
@@ -397,21 +374,22 @@ class ContiguousOracle:
             power *= 2
         return power if self.policy.pow2_of == "total" else power + self.asked.prompts[i]
 
-    def steps(self, max_running: int, chunk: int | None) -> Iterator[Step]:
+    def steps(self, max_running: int, chunk: int | None) -> Iterator[dict[str, int]]:
         """Yield what every step holds."""
-        running: list[Piece] = []
+        running: list[reference.Request] = []
         step = 0
         while running or self.waiting:
             size = chunk if len(running) + len(self.waiting) > 1 and chunk else 1 << 62
             blocked = False
             for each in running:
-                known = self.asked.prompts[each.index] + each.sampled
-                each.stored = min(known, each.stored + size)
+                each.stored = min(each.known, each.stored + size)
             while self.waiting and len(running) < max_running and not blocked:
                 i = self.waiting[0]
                 blocked = not self.pool.allocate(self.wanted[i], i)
                 if not blocked:
-                    running.append(Piece(i, min(size, self.asked.prompts[i])))
+                    prompt, output = self.asked.prompts[i], self.asked.outputs[i]
+                    stored = min(size, prompt)
+                    running.append(reference.Request(i, prompt, output, (), stored=stored))
                     self.waiting.popleft()
             held = sum(self.wanted[each.index] for each in running)
             stored = sum(each.stored for each in running)
@@ -419,21 +397,20 @@ class ContiguousOracle:
             taken = sum(self.pool.taken(self.wanted[each.index]) for each in running)
             free = self.pool.owner.count(None)
             assert free == len(self.pool.owner) - taken == sum(n for _, n in self.pool.holes())
-            yield Step(
-                running=len(running),
-                waiting=len(self.waiting),
-                blocked=blocked,
-                logical_tokens=stored,
-                reserved_slots=held - stored,
-                later=at_end - stored,
-                never=held - at_end,
-                external_slots=taken - held + (free if blocked else 0),
-                unallocated_slots=0 if blocked else free,
-            )
+            yield {
+                "running": len(running),
+                "waiting": len(self.waiting),
+                "blocked": blocked,
+                "logical_tokens": stored,
+                "reserved_slots": held - stored,
+                "reserved_used_later_slots": at_end - stored,
+                "external_slots": taken - held + (free if blocked else 0),
+                "unallocated_slots": 0 if blocked else free,
+            }
             for each in list(running):
-                if each.stored == self.asked.prompts[each.index] + each.sampled:
+                if each.stored == each.known:
                     each.sampled += 1
-                    if each.sampled >= self.asked.outputs[each.index]:
+                    if each.sampled >= each.output:
                         running.remove(each)
                         self.pool.release(each.index)
                         self.finished_step[each.index] = step

@@ -240,20 +240,6 @@ def test_the_second_writer_writes_in_place() -> None:
     pool.check_integrity()
 
 
-@pytest.mark.parametrize("samples", range(1, 7))
-@pytest.mark.parametrize(("prompt", "copied"), [(9, True), (8, False), (3, True), (12, False)])
-def test_n_samples_copy_n_minus_1_times(samples: int, prompt: int, copied: bool) -> None:
-    pool = PagePool(64, P)
-    pool.admit(1)  # some other request
-    first = pool.admit(prompt)
-    tables = [first.table] + [pool.fork(first.table) for _ in range(samples - 1)]
-    for table in tables:
-        pool.append(table)
-        pool.check_integrity()
-    assert pool.counts.copied_pages == (samples - 1 if copied else 0)
-    assert pool.held_pages == 1 + prompt // P + samples
-
-
 def test_results_read_well() -> None:
     pool = engine_pool(8)
     table = admit(pool, tok(0, 9))
