@@ -175,18 +175,12 @@ def test_a_write_that_fails_leaves_the_old_file(modules: Any, tmp_path: Path) ->
         ("< 5", [5.0], False),
     ],
 )
-def test_the_median_decides_whether_a_bar_is_met(
-    modules: Any, bar: str, values: list[float], met: bool
-) -> None:
+def test_the_median_decides_a_bar(modules: Any, bar: str, values: list[float], met: bool) -> None:
     made = modules["records"].record(
         "a.b", what="what", baseline="baseline", quantity="ratio", values=values, bar=bar
     )
     assert made.met is met
-    assert (made.least, made.greatest, made.repetitions) == (
-        min(values),
-        max(values),
-        len(values),
-    )
+    assert (made.least, made.greatest, made.repetitions) == (min(values), max(values), len(values))
 
 
 def test_the_plain_ways_are_right_on_the_articles_example(modules: Any) -> None:

@@ -76,8 +76,6 @@ def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 # --------------------------------------------------------------------------- account
-
-
 def test_account_of_lengths_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["account", "--lengths", "5,9,17", "--page-size", "8,4,1,4"]) == 0
     out, err = capsys.readouterr()
@@ -189,8 +187,6 @@ def test_json_of_a_model_and_a_memory(lengths: str, capsys: pytest.CaptureFixtur
 
 
 # --------------------------------------------------------------------------- models
-
-
 def test_models_lists_all_that_are_known(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(["models"], capsys)
     assert {each["name"]: each["kv_bytes_per_token"] for each in found["models"]} == {
@@ -211,9 +207,7 @@ def test_models_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert table["model"][-1] == "slots in 60GB"
 
 
-def test_a_model_by_its_config_and_its_ranks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_by_config_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {
         "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "hidden_size": 4096, "torch_dtype": "bfloat16",
@@ -241,11 +235,7 @@ def test_layers_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # --------------------------------------------------------------------------- decide
-
-
-def test_layers_that_do_not_keep_every_token_are_accounted_apart(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_layers_that_drop_tokens_are_accounted_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """Gemma-3-27B: 10 full layers, 52 with windows of 1,024; one page size for both."""
     arguments = ["account", "azure_conv_2023", "--model", "Gemma-3-27B", "--page-size", "16,64"]
     found = answer(arguments, capsys)["layer_groups"]
@@ -268,9 +258,7 @@ def test_layers_that_do_not_keep_every_token_are_accounted_apart(
     assert table["52 window of 1,024"][:3] == ["64", "64", f"{expected[-1][1].pages:,}"]
 
 
-def test_layers_that_keep_every_token_need_no_second_table(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_layers_that_keep_all_need_no_second_table(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["account", "--lengths", "5,9,17", "--model", "Llama-3.1-8B"]
     assert answer(arguments, capsys)["layer_groups"] == []
     assert main(arguments) == 0
@@ -304,7 +292,7 @@ def test_decide_is_the_decision(capsys: pytest.CaptureFixture[str]) -> None:
     assert table["16"][3] == "not measured"
 
 
-def test_decide_with_a_measurement_and_a_kernel(
+def test_decide_by_measurement_and_kernel(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = made_record("cuda")
@@ -332,8 +320,6 @@ def test_decide_takes_the_latest_record_of_a_gpu(
 
 
 # --------------------------------------------------------------------------- how traces are read
-
-
 @pytest.mark.slow
 def test_standard_input_and_named_formats(tmp_path: Path) -> None:
     done = run("account", "-", "--page-size", "4", "--json", input="5 9\n17\n")
@@ -366,8 +352,6 @@ def test_standard_input_and_named_formats(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------- replay and sweep
-
-
 def test_replay_is_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["azure_conv_2023", "--first", "500", "--max-running", "32"]
     found = answer(["replay", *arguments, "--capacity", "32768", "--page-size", "32"], capsys)
@@ -415,26 +399,20 @@ def test_sweep_in_json(lengths: str, capsys: pytest.CaptureFixture[str]) -> None
     assert all(row["finished"] == 3 for row in found["rows"])
 
 
-def test_derive_writes_the_committed_tables(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_derive_writes_committed_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "--raw", str(raw_folder()), "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"wrote {tmp_path / 'traces' / 'bwb_v2.lengths.csv'}" in lines
 
 
 # --------------------------------------------------------------------------- the book's own
-
-
 def built(folder: Path, *entries: Entry, version: str = "0.1.0") -> str:
     folder.mkdir()
     write_catalogue(book(*entries, version=version).catalogue, folder)
     return str(folder)
 
 
-def test_diff_of_two_built_books_and_as_markdown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_of_two_built_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = number("a.gone", page="chapters/gone")
     old = built(tmp_path / "old", number("a.b", "9"), gone)
     new = built(tmp_path / "new", number("a.b", "10"), version="0.2.0")
@@ -456,7 +434,7 @@ def test_diff_of_two_built_books_and_as_markdown(
     assert "nothing changed, nothing added or removed" in capsys.readouterr().out
 
 
-def test_diff_shows_texts_from_outside_and_obeys_none(
+def test_diff_obeys_no_text_from_outside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = built(tmp_path / "old", number("a.b", "9"))
@@ -477,16 +455,12 @@ def test_diff_of_this_checkout_and_its_first_release(capsys: pytest.CaptureFixtu
 
 
 # --------------------------------------------------------------------------- help, completion
-
-
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"kvledger {kv.__version__}\n"
 
 
-def test_help_lists_every_command_and_what_the_exit_status_means(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_lists_every_command_and_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(re.search(rf"^\W*{name}\s", out, re.M) for name in COMMANDS)
@@ -570,8 +544,6 @@ def test_completion_can_be_shown_for_a_shell() -> None:
 
 
 # --------------------------------------------------------------------------- bad input
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -676,7 +648,7 @@ def test_bad_input_is_one_line_and_exit_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_unknown_format_lists_the_formats_on_one_line(
+def test_an_unknown_format_lists_the_formats(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "odd.csv"
@@ -695,9 +667,7 @@ def test_an_unknown_format_lists_the_formats_on_one_line(
         ["account", "--lengths", "0", "--debug"],
     ],
 )
-def test_debug_shows_the_traceback(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_debug_shows_a_traceback(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     err = capsys.readouterr().err
     assert "Traceback (most recent call last)" in err
@@ -760,7 +730,6 @@ def test_an_output_without_room_is_one_line_and_exit_2() -> None:
 
 
 # --------------------------------------------------------------------------- names from outside
-
 NAMES = (
     "\x1b[31mred\x1b]0;title\x07.csv",
     "[bold red]markup[link=x] :smile:.csv",
@@ -838,7 +807,6 @@ def test_a_terminal_gets_the_same_words_with_a_rule() -> None:
 
 
 # --------------------------------------------------------------------------- what is imported
-
 HEAVY = ("matplotlib", "nbclient", "numba", "pandas", "pyarrow", "rich", "torch")
 
 IMPORTS = {
@@ -887,8 +855,6 @@ def test_only_the_named_command_is_built() -> None:
 
 
 # --------------------------------------------------------------------------- units
-
-
 @given(number=st.integers(1, 10**6), places=st.integers(0, 4), unit=st.sampled_from(sorted(UNITS)))
 def test_bytes_are_exact(number: int, places: int, unit: str) -> None:
     text = f"{number:0{places + 1}d}"

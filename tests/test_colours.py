@@ -134,8 +134,6 @@ def test_pages_wear_no_colour_of_a_part(path: Path) -> None:
 
 
 # ---------------------------------------------------------------- the palette itself
-
-
 def test_ink_colours_mean_nothing_else() -> None:
     inks = {c.lower() for mode in style.INK.values() for c in mode}
     parts = {p.colour.lower() for p in drawing.PART.values()} - {"none"}

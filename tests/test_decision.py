@@ -57,8 +57,6 @@ def loop(held: list[int], size: int, c: Fraction) -> Fraction:
 
 
 # --------------------------------------------------------------------------- memory
-
-
 @given(pairs, sizes_of, bytes_of, st.sampled_from([0, Fraction(1, 100), Fraction(1, 5)]))
 def test_memory_is_the_loop_over_requests_steps_and_page_sizes(
     rows: list[tuple[int, int]], sizes: list[int], n_bytes: int, tolerance: Fraction
@@ -87,7 +85,7 @@ def test_memory_is_the_loop_over_requests_steps_and_page_sizes(
 
 
 @given(pairs, sizes_of, bytes_of)
-def test_memory_is_best_and_near_best_of_the_lengths_held(
+def test_memory_of_the_lengths_held(
     rows: list[tuple[int, int]], sizes: list[int], n_bytes: int
 ) -> None:
     decision = decide(trace_of(rows), MODEL, page_sizes=sizes, metadata={"a page": n_bytes})
@@ -123,7 +121,7 @@ def test_plain_lengths_are_taken_as_held(lengths: list[int], sizes: list[int]) -
 
 
 @given(pairs, sizes_of)
-def test_allocations_are_the_pages_given_out_while_growing(
+def test_allocations_are_the_pages_of_growing(
     rows: list[tuple[int, int]], sizes: list[int]
 ) -> None:
     decision = decide(trace_of(rows), MODEL, page_sizes=sizes)
@@ -142,9 +140,7 @@ def test_the_three_requests_of_the_article() -> None:
     smaller, larger = decision.changes
     assert (smaller.page_size, smaller.c_slots) == (1, Fraction(3, 14))
     assert (larger.page_size, larger.c_slots) == (4, Fraction(6, 7))
-    assert decision.memory.below is not None
     assert decision.memory.below.term == "metadata_slots"
-    assert decision.memory.above is not None
     assert decision.memory.above.term == "tail_slack_slots"
 
 
@@ -158,8 +154,6 @@ def test_a_name_reads_a_committed_trace_and_counts_are_as_held() -> None:
 
 
 # --------------------------------------------------------------------------- other answers
-
-
 @given(pairs, sizes_of, bytes_of, st.integers(0, 500), st.integers(0, 500))
 def test_the_best_page_size_never_shrinks_as_pages_cost_more(
     rows: list[tuple[int, int]], sizes: list[int], n_bytes: int, one: int, other: int
@@ -216,7 +210,7 @@ def test_needs_none_where_no_cost_helps() -> None:
 
 
 @given(pairs, st.integers(1, 200), st.integers(1, 5))
-def test_changes_say_when_another_page_size_is_as_good(
+def test_changes_say_when_another_is_good(
     rows: list[tuple[int, int]], n_bytes: int, times: int
 ) -> None:
     sizes = [1, 2, 4, 8, 16, 32]
@@ -262,8 +256,6 @@ def test_a_smaller_page_size_that_nothing_helps_has_no_condition() -> None:
 
 
 # --------------------------------------------------------------------------- sharing
-
-
 @st.composite
 def sharing_traces(draw: st.DrawFn) -> kv.Trace:
     """Requests that branch off each other at block boundaries, ids chained."""
@@ -291,9 +283,7 @@ def as_held(trace: kv.Trace) -> kv.Trace:
 
 
 @given(sharing_traces(), st.integers(1, 4))
-def test_sharing_at_multiples_of_the_ids_is_the_ledger_of_shared_pages(
-    trace: kv.Trace, times: int
-) -> None:
+def test_sharing_at_multiples_of_ids_is_that_of_pages(trace: kv.Trace, times: int) -> None:
     held, ids_size = as_held(trace), trace.page_ids_size or 0
     size = ids_size * times
     decision = decide(
@@ -320,7 +310,6 @@ def test_sharing_at_multiples_of_the_ids_is_the_ledger_of_shared_pages(
 @given(sharing_traces(), st.integers(1, 12))
 def test_common_prefixes_are_the_blocks_that_neighbours_share(trace: kv.Trace, group: int) -> None:
     found = common_prefixes(as_held(trace), group)
-    assert found is not None
     size = trace.page_ids_size or 0
     complete = [
         ids[: prompt // size]
@@ -332,8 +321,8 @@ def test_common_prefixes_are_the_blocks_that_neighbours_share(trace: kv.Trace, g
 @given(sharing_traces(), sizes_of, bytes_of)
 def test_sharing_and_slack_stay_apart(trace: kv.Trace, sizes: list[int], n_bytes: int) -> None:
     charged = {"page_sizes": sizes, "metadata": {"a page": n_bytes}, "held_together": 4}
-    with_ids = decide(trace, MODEL, **charged)  # type: ignore[arg-type]
-    without = decide(trace, MODEL, prefix=None, **charged)  # type: ignore[arg-type]
+    with_ids = decide(trace, MODEL, **charged)
+    without = decide(trace, MODEL, prefix=None, **charged)
     assert (without.prefix, without.why_no_prefix) == (None, "left out as asked")
     for one, other in zip(with_ids.sizes, without.sizes, strict=True):
         assert one.tail_slack_slots == other.tail_slack_slots
@@ -366,9 +355,7 @@ def test_a_table_has_an_entry_for_a_shared_page_and_objects_do_not() -> None:
 
 
 @given(pairs, sizes_of)
-def test_the_expectation_is_only_used_when_asked_for(
-    rows: list[tuple[int, int]], sizes: list[int]
-) -> None:
+def test_the_expectation_only_if_asked_for(rows: list[tuple[int, int]], sizes: list[int]) -> None:
     plain = decide(trace_of(rows), MODEL, page_sizes=sizes)
     asked = decide(trace_of(rows), MODEL, page_sizes=sizes, prefix="expected")
     assert plain.why_no_prefix == "the trace has no page ids"
@@ -381,8 +368,6 @@ def test_the_expectation_is_only_used_when_asked_for(
 
 
 # --------------------------------------------------------------------------- metadata
-
-
 def test_structures_become_slots_by_entry_page_and_batch() -> None:
     shape = cache_shape(LLAMA)
     table = charges_of(structures_of("table"), shape, None)
@@ -412,8 +397,6 @@ def test_every_preset_names_structures_of_the_table() -> None:
 
 
 # --------------------------------------------------------------------------- time
-
-
 def record_of(**peers: MadePeer) -> Record:
     return replace(made_record("cuda", peers=peers or GPU_PEERS), file="made.json")
 
@@ -435,12 +418,10 @@ def test_terms_add_up(rows: list[tuple[int, int]], sizes: list[int], gpu: Record
         assert cost.memory_slots == tokens + memory
         assert cost.time_slots == tokens + time
         assert cost.total_slots == tokens + sum(cost.term(t) for t in TERMS)
-        assert cost.read_slots == decision.charges.read_slots * cost.entries  # type: ignore[operator]
+        assert cost.read_slots == decision.charges.read_slots * cost.entries
     for answer in (decision.memory, decision.time, decision.answer):
-        assert answer is not None
         assert answer.low <= answer.best <= answer.high
     times = {cost.page_size: cost.time_slots for cost in decision.sizes}
-    assert decision.time is not None
     assert decision.time.cost_slots == min(t for t in times.values() if t is not None)
     assert decision.answer.cost_slots == min(cost.total_slots for cost in decision.sizes)
     assert set(decision.in_both or ()) == set(decision.memory.near) & set(decision.time.near)
@@ -458,14 +439,10 @@ def test_the_cost_of_reading_is_the_fit_of_the_record(gpu: Record) -> None:
     assert decision.read == read
     assert decision.charges.c_slots == read.c_slots + Fraction(258, 131072)
     low, high = decision.read_interval or (None, None)
-    assert low is not None
-    assert high is not None
     assert low.best <= decision.answer.best <= high.best
 
 
-def test_another_model_with_the_same_heads_is_measured_and_one_with_others_is_not(
-    gpu: Record,
-) -> None:
+def test_another_model_of_the_same_heads_is_measured_others_are_not(gpu: Record) -> None:
     assert decide([5], "Llama-2-70B", record=gpu).read is not None
     assert decide([5], "Llama-2-7B", record=gpu).read is not None
     assert decide([5], "DeepSeek-V3/R1", record=gpu).read is not None
@@ -485,9 +462,7 @@ def test_another_model_with_the_same_heads_is_measured_and_one_with_others_is_no
     assert other.answer is other.memory
 
 
-def test_layers_of_different_widths_are_charged_each_and_matched_by_no_record(
-    gpu: Record,
-) -> None:
+def test_layers_of_different_widths_are_charged_each_and_matched_by_no_record(gpu: Record) -> None:
     """Two full layers of 8 heads and six windows of 4: 4 KiB and 2 KiB a token and layer."""
     full = kv.LayerGroup(kind="full", layers=2, kv_heads=8, head_dim=128)
     window = kv.LayerGroup(kind="window", layers=6, kv_heads=4, head_dim=128, window=512)
@@ -511,12 +486,10 @@ def test_without_a_record_time_is_absent_and_said_to_be() -> None:
 def test_a_cpu_record_is_shown_as_a_cpus() -> None:
     cpu = made_record("cpu")
     decision = decide("azure_conv_2023", LLAMA, record=cpu)
-    assert decision.read is not None
     assert not decision.read.on_gpu
     assert "a CPU: it says nothing of a GPU" in decision.text()
     assert decision.read.peer == "flex_paged"  # one that gathers comes last
     named = decide("azure_conv_2023", LLAMA, record=cpu, peer="gather_sdpa")
-    assert named.read is not None
     assert named.read.peer == "gather_sdpa"
     missing = decide("azure_conv_2023", LLAMA, record=cpu, peer="triton")
     assert missing.read is None
@@ -533,7 +506,6 @@ def test_a_cost_below_nothing_is_nothing_and_a_bent_line_is_said_to_be() -> None
         for t in bent.timings
     )
     decision = decide("azure_conv_2023", LLAMA, record=replace(bent, timings=timings))
-    assert decision.read is not None
     assert not decision.read.straight
     assert "the times do not lie on a line" in decision.text()
 
@@ -542,13 +514,10 @@ def test_an_interval_without_an_end_has_no_answer_there(gpu: Record) -> None:
     decision = decide("azure_conv_2023", LLAMA, record=gpu)
     assert decision.read is not None
     open_ended = replace(decision, read=replace(decision.read, c_high=None))
-    assert open_ended.read_interval is not None
     assert open_ended.read_interval[1] is None
     assert "to no end)" in open_ended.text()
     assert "and no end" in open_ended.text()
     low, high = decision.read_interval or (None, None)
-    assert low is not None
-    assert high is not None
     ends = f"{low.low} to {low.high} and {high.low} to {high.high}"
     assert f"at the ends of the measured interval: {ends}" in decision.text()
 
@@ -559,9 +528,8 @@ def test_an_allocations_time_is_the_slope_and_not_the_constant(gpu: Record) -> N
     decision = decide("azure_conv_2023", LLAMA, record=gpu)
     cost = decision.cost(16)
     read = decision.read
-    assert read is not None
     assert cost.allocation_slots is not None
-    slots = read.allocation_s / (32 * read.slot_s)  # type: ignore[operator]
+    slots = read.allocation_s / (32 * read.slot_s)
     assert float(cost.allocation_slots) == pytest.approx(
         slots * float(cost.allocations_per_token or 0)
     )
@@ -576,10 +544,8 @@ def test_an_allocations_time_is_the_slope_and_not_the_constant(gpu: Record) -> N
 
 def test_time_alone_favours_large_pages_and_begins_by_the_rule(gpu: Record) -> None:
     decision = decide("mooncake_conversation", LLAMA, record=gpu)
-    assert decision.time is not None
     assert decision.time.best == max(default_page_sizes())
     assert decision.time.above is None
-    assert decision.time.below is not None
     assert decision.time.below.term == "read_slots"
     c = decision.charges.read_slots
     assert c is not None
@@ -587,8 +553,6 @@ def test_time_alone_favours_large_pages_and_begins_by_the_rule(gpu: Record) -> N
 
 
 # --------------------------------------------------------------------------- every trace and model
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", kv.TRACE_NAMES)
 def test_memory_alone_picks_tiny_pages_on_every_trace_and_model(name: str) -> None:
@@ -597,7 +561,6 @@ def test_memory_alone_picks_tiny_pages_on_every_trace_and_model(name: str) -> No
         decision = decide(workload, model)
         assert decision.memory.best < 32
         assert decision.memory.low == 1
-        assert decision.memory.above is not None
         assert decision.memory.above.term == "tail_slack_slots"
         # 16 is near the best, and so is everything up to about a fiftieth of the mean length.
         assert 16 in decision.memory.near
@@ -606,8 +569,6 @@ def test_memory_alone_picks_tiny_pages_on_every_trace_and_model(name: str) -> No
 
 
 # --------------------------------------------------------------------------- showing
-
-
 def test_the_default_page_sizes_hold_every_one_and_the_engines() -> None:
     sizes = default_page_sizes()
     assert set(range(1, 257)) <= set(sizes)
@@ -682,8 +643,6 @@ def test_a_workload_is_taken_as_it_is() -> None:
 
 
 # --------------------------------------------------------------------------- errors
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

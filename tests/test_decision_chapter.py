@@ -117,7 +117,6 @@ def test_a_gpu_record_is_taken_as_it_appears(states: dict[str, Shown]) -> None:
     assert f"{float(decision.cost(16).read_slots or 0):.3f}" in row.split()
     text = table(shown, MEASURED)
     both = decision.in_both
-    assert both is not None
     assert f"{both[0]} to {both[-1]}" in text
 
 

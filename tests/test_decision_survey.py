@@ -41,8 +41,6 @@ def words(fig: Figure) -> list[str]:
 
 
 # --------------------------------------------------------------------------- tables
-
-
 def test_answers_are_the_decisions(workloads: dict[str, Workload], frame: pd.DataFrame) -> None:
     assert len(frame) == len(workloads) * len(MODELS)
     for row in frame.to_dict("records"):
@@ -82,9 +80,7 @@ def test_moves_by_hand() -> None:
 
 
 @given(st.integers(1, 10**5), st.fractions(0, 2), st.fractions("1/1000", "1/10"))
-def test_the_rule_is_where_each_cost_is_its_share(
-    tokens: int, c: Fraction, tolerance: Fraction
-) -> None:
+def test_the_rule_is_each_costs_share(tokens: int, c: Fraction, tolerance: Fraction) -> None:
     low, high = survey.rule_ends(Fraction(tokens), c, tolerance)
     assert low is not None
     assert (high - 1) / 2 == tolerance * tokens  # slack of uniform remainders
@@ -113,7 +109,6 @@ def test_needed_asks_each_trace_for_each_page_size(workloads: dict[str, Workload
     for row in frame.to_dict("records"):
         decision = decide(workloads[row["trace"]], LLAMA)
         needs = decision.needs(row["page_size"])
-        assert needs is not None
         assert (row["c_from"], row["c_to"]) == (needs.c_from, needs.c_to)
         assert row["bytes_from"] == needs.c_from * 131072
         assert row["met"] == (row["page_size"] in decision.memory.near)
@@ -125,9 +120,7 @@ def test_needed_asks_each_trace_for_each_page_size(workloads: dict[str, Workload
     assert endless["met"].iloc[0]
 
 
-def test_token_bytes_below_which_pages_of_one_slot_are_out(
-    workloads: dict[str, Workload],
-) -> None:
+def test_token_bytes_below_which_pages_of_one_slot_are_out(workloads: dict[str, Workload]) -> None:
     decision = decide(workloads["azure_conv_2023"], LLAMA)
     least = survey.least_token_bytes(decision, 1)
     assert least is not None
@@ -171,7 +164,6 @@ def test_measured_says_what_is_absent_and_for_whom(workloads: dict[str, Workload
     assert first["c"] == decision.charges.read_slots
     assert first["time"] == survey.range_words(decision.time)
     both = decision.in_both
-    assert both is not None
     assert first["both"] == f"{both[0]} to {both[-1]}"
     other = survey.measured({"a GPU": made_record()}, workloads, "Qwen2.5-7B")
     assert len(other) == 1
@@ -219,18 +211,13 @@ def test_words_for_what_reading_costs() -> None:
     assert "slots a page (between" in survey.read_words(read)
     assert "Test device, a GPU" in survey.read_words(read)
     interval = survey.read_interval(read)
-    assert interval is not None
     assert interval[1] <= interval[0] <= (interval[2] or 0)
     assert survey.read_interval(decide([5], LLAMA)) is None
     assert survey.range_words(decide([5], LLAMA, page_sizes=[4]).memory) == "4"
 
 
 # --------------------------------------------------------------------------- drawings
-
-
-def test_costs_are_drawn_each_in_its_own_colour_and_absence_is_written(
-    workloads: dict[str, Workload],
-) -> None:
+def test_costs_are_drawn_in_colours_and_absence_said(workloads: dict[str, Workload]) -> None:
     decision = decide(workloads["azure_conv_2023"], LLAMA)
     shares = survey.shares(decision, [1, 4, 16, 64])
     said = words(drawings.cost_shares(shares, title="t", tolerance=0.01, absent="not measured"))
@@ -261,9 +248,7 @@ def test_ranges_are_as_long_as_they_are(frame: pd.DataFrame) -> None:
     assert sum(bars, ()) == pytest.approx(sum(expected, ()))
 
 
-def test_needed_costs_draw_what_helps_and_mark_what_is_measured(
-    workloads: dict[str, Workload],
-) -> None:
+def test_needed_costs_draw_help_and_mark_the_measured(workloads: dict[str, Workload]) -> None:
     needed = survey.needed(workloads, LLAMA, [1, 16, 256])
     plain = words(drawings.needed_costs(needed, title="t", absent="not measured"))
     assert {"t\n(not measured)", "metadata, as counted", "pages of 16", "Azure chat"} <= set(plain)

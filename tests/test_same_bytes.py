@@ -166,7 +166,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], 
     return draw
 
 
-def test_a_drawing_does_not_depend_on_the_last_digits_of_its_layout(
+def test_a_drawing_does_not_depend_on_last_digits(
     drawn: Callable[[float], dict[str, bytes]],
 ) -> None:
     """The solver's digits beyond the twelfth differ with where in memory things lie."""

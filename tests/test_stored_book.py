@@ -32,8 +32,6 @@ def book() -> Catalogue:
 
 
 # --- prose ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", PAGES, ids=[path.name for path in PAGES])
 def test_a_chapter_types_no_number_and_stores_all_it_shows(path: Path) -> None:
     assert [str(problem) for problem in prose.check_file(path)] == []
@@ -50,8 +48,6 @@ def test_a_digit_is_read_as_the_book_reads_it() -> None:
 
 
 # --- claims ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("table", ["claims.csv", "paper_pagedattention.csv"])
 def test_every_published_number_is_compared(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(showing, "emit", lambda data, meta: None)
@@ -64,8 +60,6 @@ def test_every_published_number_is_compared(table: str, monkeypatch: pytest.Monk
 
 
 # --- the catalogue --------------------------------------------------------------------
-
-
 def test_it_holds_all_that_the_pages_show(book: Catalogue) -> None:
     """Counted in the files' text, without the code that reads notebooks."""
     text = "".join(
@@ -139,7 +133,6 @@ def test_every_entry_can_be_cited(book: Catalogue) -> None:
     parsed = parse_string("\n".join(bibtex(e, book) for e in book.entries.values()), "bibtex")
     assert len(parsed.entries) == len(book.entries)
     released = re.search(r"date-released:\s*(\d{4})", (ROOT / "CITATION.cff").read_text())
-    assert released is not None
     for entry in book.entries.values():
         found = parsed.entries[f"kvledger-{entry.id}"].fields
         assert found["note"].replace("\\", "").startswith(f"kvledger {__version__}, {entry.what} ")
@@ -149,8 +142,6 @@ def test_every_entry_can_be_cited(book: Catalogue) -> None:
 
 
 # --- releases -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", release_names())
 def test_a_release_on_file_is_listed_and_can_be_compared(name: str) -> None:
     assert [e for e in load_manifest() if e["path"] == f"releases/{name}.json"]

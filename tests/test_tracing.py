@@ -78,10 +78,8 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 # --------------------------------------------------------------------------- a picture and the book
-
-
 @pytest.mark.parametrize("name", ["fig-a.svg", "taken from a review.PNG", "no-suffix"])
-def test_a_picture_whatever_it_is_called(
+def test_a_picture_by_any_name(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write = write_svg if name.endswith("svg") else write_png
@@ -98,9 +96,7 @@ def test_a_picture_whatever_it_is_called(
         assert part in out
 
 
-def test_a_picture_of_other_code_with_the_same_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_picture_of_other_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_svg(tmp_path / "a.svg", source_digest="7" * 64, title="Pages held less")
     folder = write_book(tmp_path / "html", figure("fig-a", OLD))
     found = answer(["figure", str(path), "--book", folder], capsys)
@@ -120,9 +116,7 @@ def test_a_picture_of_old_data(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"Not current: its data were {sha256(OLD)[:8]}, version 0.2.0 of the book shows" in out
 
 
-def test_a_picture_that_the_book_has_no_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_picture_that_is_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_png(tmp_path / "a.png", id="fig-ab")
     folder = write_book(tmp_path / "html", figure("fig-a"), figure("fig-abc"))
     found = answer(["figure", str(path), "--book", folder], capsys)
@@ -143,7 +137,7 @@ def test_a_picture_that_the_book_has_no_more(
         ("", "the picture's stamp has the id ''; accepted"),
     ],
 )
-def test_an_id_from_a_stranger_is_no_path(
+def test_an_id_is_no_path(
     tmp_path: Path, id: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_book(tmp_path / "html", figure("fig-a"))
@@ -151,9 +145,7 @@ def test_an_id_from_a_stranger_is_no_path(
     assert message in refusal(["figure", str(path), "--book", folder], capsys)
 
 
-def test_texts_from_a_stranger_steer_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_of_a_stranger_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b[2J[bold]markup\u202e\nline"
     path = write_png(tmp_path / "a.png", title=hostile, version=hostile, data_digest=hostile)
     folder = write_book(tmp_path / "html", figure("fig-a"))
@@ -164,8 +156,6 @@ def test_texts_from_a_stranger_steer_nothing(
 
 
 # --------------------------------------------------------------------------- what cannot be told
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -233,7 +223,6 @@ def test_a_stamp_of_little_is_read() -> None:
 
 
 # --------------------------------------------------------------------------- made again
-
 IMPORTS = """
 import pandas as pd
 from proofbook import figure, number, table
@@ -352,9 +341,7 @@ def only_the_book(tmp_path: Path) -> bool:
         ),
     ],
 )
-def test_what_cannot_be_made_again_leaves_nothing(
-    tmp_path: Path, fields: dict[str, str], message: str
-) -> None:
+def test_what_cannot_be_made_again(tmp_path: Path, fields: dict[str, str], message: str) -> None:
     root = checkout(tmp_path / "book")
     entry = replace(stored_catalogue(root).entries["fig-a"], **fields)
     with pytest.raises(InputError, match=message) as caught:
@@ -409,9 +396,7 @@ SLOW = "import os, time\nopen('../started', 'w').write(str(os.getpid()))\ntime.s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_leaves_nothing_and_no_kernel(
-    tmp_path: Path, ending: signal.Signals, status: int
-) -> None:
+def test_an_interrupt_leaves_nothing(tmp_path: Path, ending: signal.Signals, status: int) -> None:
     root = checkout(tmp_path / "book", before=SLOW)
     process = subprocess.Popen(
         [sys.executable, "-m", "kvledger", "figure", "fig-a", "--again", "--out", "../out"],
@@ -464,8 +449,6 @@ def test_progress_is_for_a_terminal(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------- cite
-
-
 @pytest.mark.slow
 def test_what_cite_prints_is_what_the_files_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -478,9 +461,7 @@ def test_what_cite_prints_is_what_the_files_hold(
     assert printed == (tmp_path / "out" / "fig-a.bib").read_text().splitlines()
 
 
-def test_cite_knows_the_address_of_a_published_book(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cite_of_a_published_book(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = book(number("a.b", "38"), figure("fig-a"))
     write_catalogue(made.catalogue, tmp_path, "https://book.example/v1/")
     found = answer(["cite", "a.b", "--book", str(tmp_path)], capsys)
@@ -502,9 +483,7 @@ def test_cite_of_a_checkout_that_has_an_address(
     assert link == "https://book.example/chapters/first.html#n-a.b"
 
 
-def test_cite_refuses_what_it_does_not_know(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cite_refuses_the_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_book(tmp_path / "html", number("a.pages"), figure("fig-a"))
     for arguments, message in (
         (["a.page"], "no number, figure or table 'a.page' in version 0.2.0; the nearest are a.pag"),

@@ -72,9 +72,7 @@ def test_nothing_spills(compiled: list[dict[str, Any]]) -> None:
         assert count(row, r"LDL.*|STL.*") == 0, label(row)
 
 
-def test_keys_and_values_are_loaded_sixteen_bytes_at_a_time(
-    compiled: list[dict[str, Any]],
-) -> None:
+def test_keys_and_values_load_sixteen_bytes_a_time(compiled: list[dict[str, Any]]) -> None:
     """Copies of four bytes are entries of the table; all of K and V comes in sixteen."""
     for row in attending(compiled):
         assert count(row, r"LDGSTS\..*\.128") >= 8, label(row)
@@ -123,9 +121,7 @@ def test_joining_loads_wide_as_well(compiled: list[dict[str, Any]]) -> None:
         assert row["stack_bytes"] == 0, label(row)
 
 
-def test_pages_of_whole_steps_are_the_contiguous_layout_s_code(
-    compiled: list[dict[str, Any]],
-) -> None:
+def test_pages_of_whole_steps_are_contiguous_code(compiled: list[dict[str, Any]]) -> None:
     """One entry serves a step: page sizes from 64 on run the same instructions."""
     rows = [row for row in attending(compiled) if row["default"]]
     llama = {row["page_size"]: row for row in rows if row["shape"] == "Llama-3.1-8B"}

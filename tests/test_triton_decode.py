@@ -93,9 +93,7 @@ def test_head_sizes(head_dim: int, value_dim: int) -> None:
 
 @pytest.mark.parametrize(("head_dim", "value_dim"), [(576, 512), (64, 64), (72, 48)])
 @pytest.mark.parametrize("page_size", [1, 16, 64])
-def test_a_latent_head_whose_values_are_its_keys(
-    head_dim: int, value_dim: int, page_size: int
-) -> None:
+def test_a_latent_head_of_its_keys(head_dim: int, value_dim: int, page_size: int) -> None:
     dims = (head_dim, value_dim)
     step = make_step([37, 70], page_size, heads=(16, 1), dims=dims, latent=True)
     constants = attend_constants(DecodePlan(step).shape, 16, 1)
@@ -195,8 +193,6 @@ def test_random_cases(case: tuple[DecodeInputs, Tiles]) -> None:
 
 
 # --------------------------------------------------------------------------- how work is cut
-
-
 @given(
     batch=st.integers(1, 256),
     longest=st.integers(1, 1 << 20),
@@ -244,9 +240,7 @@ class Timed(NamedTuple):
     milliseconds: float
 
 
-def test_tuning_keeps_the_fastest_and_passes_over_what_does_not_fit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tuning_keeps_the_fastest_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     def milliseconds(plan: Timed) -> float:
         if math.isnan(plan.milliseconds):
             raise triton.runtime.errors.OutOfResources(300_000, 232_448, "shared memory")
@@ -259,7 +253,7 @@ def test_tuning_keeps_the_fastest_and_passes_over_what_does_not_fit(
     assert len(set(others)) == len(others)
     times = [3.0, math.nan, 1.0, 2.0, 5.0]
     plans = [Timed(tiles, time) for tiles, time in zip(others, times, strict=True)]
-    kept = triton_decode._fastest(Timed(start, 4.0), iter(plans))  # type: ignore[arg-type]
+    kept = triton_decode._fastest(Timed(start, 4.0), iter(plans))
     assert kept == plans[2]
 
 
@@ -270,17 +264,13 @@ def test_every_candidate_computes_the_same() -> None:
 
 
 # --------------------------------------------------------------------------- what is refused
-
-
 def refusal(step: DecodeInputs, tiles: Tiles | None = None) -> str:
     with pytest.raises(LedgerError) as error:
         DecodePlan(step, tiles)
     return str(error.value)
 
 
-def test_what_the_kernel_cannot_do_is_an_error_before_any_launch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_kernel_cannot_do_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_decode, "attend", None)  # a launch would fail in another way
     step = make_step([4], 8)
     wide = make_step([4], 8, dims=(MOST_HEAD_DIM + 1, 8))
