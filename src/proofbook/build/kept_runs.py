@@ -33,14 +33,13 @@ RUNNING_TAGS = {"raises-exception", "skip-execution"}
 
 
 class Run(NamedTuple):
-    """One chapter's notebook and what running it gave."""
+    """One chapter's notebook and what running it gave; no time where it did not run now."""
 
     path: Path
     notebook: Any
     key: str
-    seconds: float
-    executed: bool
-    error: str | None
+    seconds: float | None = None
+    error: str | None = None
 
 
 def say(text: str) -> None:
@@ -65,15 +64,12 @@ def read_notebook(path: Path) -> Any:
 
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not a notebook: {error}") from error
-    for index, cell in enumerate(raw.get("cells", []), start=1):
-        if not cell.get("id"):
-            raise InputError(f"{path}: cell {index} has no id; give it a readable one")
-    try:
+        lacks = [at for at, cell in enumerate(raw.get("cells", []), 1) if not cell.get("id")]
         nbformat.validate(nbformat.from_dict(raw))
-    except nbformat.ValidationError as error:
+    except (ValueError, nbformat.ValidationError) as error:
         raise InputError(f"{path}: not a valid notebook: {error}") from error
+    if lacks:
+        raise InputError(f"{path}: cell {lacks[0]} has no id; give it a readable one")
     return nbformat.reads(json.dumps(raw), as_version=4)
 
 
@@ -105,95 +101,84 @@ def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
     folder.touch()
     prune(folder.parent)
     runs: dict[Path, Run] = {}
-    stale: list[tuple[Path, Any, str]] = []
+    stale: list[Run] = []
     for path in paths:
         notebook = read_notebook(path)
-        key = run_key(notebook)
-        kept = kept_run(path, notebook, key, folder)
-        if kept is None:
-            stale.append((path, notebook, key))
+        run = Run(path, notebook, run_key(notebook))
+        if _take_kept(run, folder):
+            runs[path] = run
         else:
-            runs[path] = kept
+            stale.append(run)
     say(f"running {len(stale)} of {len(paths)} notebooks" + ("" if stale else ": none is stale"))
     if stale:
         times = root / "_build" / "seconds.json"
         seconds = json.loads(times.read_text(encoding="utf-8")) if times.is_file() else {}
-        stale.sort(key=lambda item: -seconds.get(item[0].name, 1e9))  # the longest first
+        stale.sort(key=lambda run: -seconds.get(run.path.name, 1e9))  # the longest first
         with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
-            for done in as_completed([pool.submit(_new_run, *item, folder) for item in stale]):
+            for done in as_completed([pool.submit(_new_run, run, folder) for run in stale]):
                 run = done.result()
                 runs[run.path] = run
                 how = "FAILED" if run.error else "done"
                 say(f"  {run.path.name}: {how} in {run.seconds:.1f} s")
-                seconds[run.path.name] = round(run.seconds, 2)
+                seconds[run.path.name] = run.seconds
         write_whole(times, json.dumps(seconds, indent=1, sort_keys=True).encode())
     failed = [run for run in runs.values() if run.error]
     if failed:
         lines = [f"{run.path.relative_to(root).as_posix()}, {run.error}" for run in failed]
         raise InputError("\n".join(sorted(lines)))
     ordered = [runs[path] for path in paths]
-    _gather_files(folder, ordered)
     _list_shown(root, folder, ordered)
     _tell_jupyter_cache(folder, ordered)
     return ordered
 
 
-def _new_run(path: Path, notebook: Any, key: str, folder: Path) -> Run:
+def _new_run(run: Run, folder: Path) -> Run:
     """Run a notebook and keep what it gave, if it gave no error."""
     import nbformat
 
-    kept = folder / "runs" / key
+    kept = folder / "runs" / run.key
     shutil.rmtree(kept, ignore_errors=True)
     (kept / "figures").mkdir(parents=True)
-    started, error = time.perf_counter(), None
+    started = time.perf_counter()
     try:
-        run_notebook(notebook, path.parent, {FIGURES_VARIABLE: str(kept / "figures")})
-        error = _stderr_of(notebook)
+        run_notebook(run.notebook, run.path.parent, {FIGURES_VARIABLE: str(kept / "figures")})
+        error = _stderr_of(run.notebook)
     except CellError as failure:
         error = str(failure)
-    seconds = time.perf_counter() - started
     if error is None:
-        facts = {"seconds": round(seconds, 3)}
-        (kept / "run.json").write_text(json.dumps(facts), encoding="utf-8")
         # Written last: a run is kept when its notebook is there.
-        text = nbformat.writes(notebook, nbformat.NO_CONVERT)
+        text = nbformat.writes(run.notebook, nbformat.NO_CONVERT)
         write_whole(kept / "executed.ipynb", text.encode())
-    return Run(path, notebook, key, seconds, True, error)
+    return run._replace(seconds=round(time.perf_counter() - started, 2), error=error)
 
 
 def _stderr_of(notebook: Any) -> str | None:
     """Return what the first cell that wrote to stderr wrote, with the cell; None if none did."""
     for index, cell in enumerate(notebook.cells):
         for output in cell.get("outputs", ()):
-            if output.get("output_type") == "stream" and output.get("name") == "stderr":
+            if output.get("name") == "stderr":
                 text = "".join(output.get("text", "")).strip()
                 return f"{cell_name(notebook, index)} wrote to stderr: {text}"
     return None
 
 
-def kept_run(path: Path, notebook: Any, key: str, folder: Path) -> Run | None:
-    """Return a notebook with the outputs of an earlier run, or None if it has to run."""
-    kept = folder / "runs" / key
-    if not (kept / "executed.ipynb").is_file():
-        return None
-    executed = read_notebook(kept / "executed.ipynb")
-    if not all((kept / name).is_file() for name in _files_in(executed)):
-        return None
-    facts = json.loads((kept / "run.json").read_text(encoding="utf-8"))
-    theirs = [cell for cell in executed.cells if cell.cell_type == "code"]
-    ours = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for mine, done in zip(ours, theirs, strict=True):
-        mine.outputs, mine.execution_count = done.outputs, done.execution_count
-    return Run(path, notebook, key, facts["seconds"], False, None)
-
-
-def _files_in(notebook: Any) -> list[str]:
-    """Return the files, below a run's folder, that hold what a notebook's outputs show."""
+def _take_kept(run: Run, folder: Path) -> bool:
+    """Give a notebook the outputs of an earlier run, if there is one with all its files."""
     from proofbook.catalogue.notebook_entries import identity
 
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    kept = folder / "runs" / run.key
+    if not (kept / "executed.ipynb").is_file():
+        return False
+    executed = [c for c in read_notebook(kept / "executed.ipynb").cells if c.cell_type == "code"]
+    outputs = [output for cell in executed for output in cell.outputs]
     found = [identity(output.get("data", {}), output.get("metadata", {})) for output in outputs]
-    return [f"{one.what}s/{one.id}.json" for one in found if one and one.what != "number"]
+    files = [f"{one.what}s/{one.id}.json" for one in found if one and one.what != "number"]
+    if not all((kept / name).is_file() for name in files):
+        return False
+    ours = [cell for cell in run.notebook.cells if cell.cell_type == "code"]
+    for mine, done in zip(ours, executed, strict=True):
+        mine.outputs, mine.execution_count = done.outputs, done.execution_count
+    return True
 
 
 def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
@@ -211,34 +196,25 @@ def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
         except KeyError:
             pass
         else:
-            if not run.executed:
+            if run.seconds is None:
                 continue
-        cache.cache_notebook_bundle(
-            CacheBundleIn(run.notebook, str(run.path), data={"execution_seconds": run.seconds}),
-            check_validity=False,
-            overwrite=True,
-        )
-
-
-def _gather_files(folder: Path, runs: Sequence[Run]) -> None:
-    """Bring the figures and tables of these runs together, and no others."""
-    for name in ("figures", "tables"):
-        target = folder / name
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
-        for run in runs:
-            for path in sorted((folder / "runs" / run.key / name).glob("*")):
-                shutil.copyfile(path, target / path.name)
+        bundle = CacheBundleIn(run.notebook, str(run.path))
+        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
 def _list_shown(root: Path, folder: Path, runs: Sequence[Run]) -> None:
-    """List what these runs show, complete the files of figures and tables, and note digests.
+    """Bring together and complete the figures and tables of these runs; list what these show.
 
     By the digests each page can tell whether just what it shows was checked.
     """
     from proofbook.catalogue.citations import publish
     from proofbook.catalogue.notebook_entries import catalogue_of
 
+    for name in ("figures", "tables"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name).mkdir()
+        for path in (path for run in runs for path in (folder / "runs" / run.key / name).glob("*")):
+            shutil.copyfile(path, folder / name / path.name)
     shown = {run.path.relative_to(root).with_suffix("").as_posix(): run.notebook for run in runs}
     made = catalogue_of(shown, version=this_project(root).version, source_digest=source_digest())
     publish(made, folder, base_url(root))
@@ -266,12 +242,10 @@ def stored(source: Any, executed: Any) -> str:
     notebook.metadata = nbformat.from_dict(
         {**others, "kernelspec": KERNELSPEC, "language_info": {"name": "python"}}
     )
-    count = 0
-    for ours, theirs in zip(notebook.cells, executed.cells, strict=True):
+    cells = zip(notebook.cells, executed.cells, strict=True)
+    code = [(ours, theirs) for ours, theirs in cells if ours.cell_type == "code"]
+    for count, (ours, theirs) in enumerate(code, start=1):
         ours.metadata.pop("execution", None)
-        if ours.cell_type != "code":
-            continue
-        count += 1
         ours.execution_count = count
         ours.outputs = copy.deepcopy(theirs.outputs)
         for output in ours.outputs:

@@ -28,15 +28,8 @@ _NOT_RAISED = {"CellTimeoutError", "DeadKernelError"}
 class CellError(InputError):
     """A cell that raised, took too long, or whose kernel died.
 
-    Attributes
-    ----------
-    cell : str
-        The cell's id.
-    name, text : str
-        What it raised and with which message; ``CellTimeoutError`` or ``DeadKernelError`` where
-        nothing was raised in it.
-    said : str
-        Both in one line, without the cell.
+    Its `cell` is the cell's id, and `said` what it raised in one line: `name` and `text`, or the
+    text alone where `name` is ``CellTimeoutError`` or ``DeadKernelError``.
     """
 
     def __init__(self, place: str, cell: str, name: str, text: str, line: str = "") -> None:
@@ -56,31 +49,27 @@ def run_notebook(
 ) -> None:
     """Run a notebook in place, in a kernel of its own that does not outlive the call.
 
-    Ctrl-C, and an exception that a signal's handler raises, end the kernel at once. The kernel has
-    an IPython profile and a connection file of its own, and its own output goes nowhere.
+    Ctrl-C, and an exception that a signal's handler raises, end the kernel at once.
 
     Parameters
     ----------
     notebook : NotebookNode
-        What to run; its outputs are replaced. It is a notebook of nbformat 4.
+        What to run, of nbformat 4; its outputs are replaced.
     folder : Path
         The kernel's working folder.
     environment : mapping of str to str, optional
-        Variables of the kernel, over those of this process, which stay as they are. See
-        :func:`kernel_environment`.
+        Variables of the kernel, over those of this process.
     until : str, optional
-        The id of the last cell to run: what follows it is cut off the notebook, and so are cells
-        without code.
+        The id of the last cell to run; what follows is cut off, and so are cells without code.
     timeout_s : int or None
-        The longest that a cell may take, in seconds; None sets no limit.
+        The longest that a cell may take; None sets no limit.
     progress : str, optional
-        What a bar on stderr says, if that is a terminal; there is no bar without it.
+        What a bar on stderr says, if that is a terminal; there is none without it.
 
     Raises
     ------
     CellError
-        If a cell raises, takes too long, or the kernel dies. It says which cell and what was
-        raised; the outputs up to there stand in the notebook.
+        If a cell raises, takes too long, or the kernel dies; outputs up to there stay.
     InputError
         If there is no kernel ``python3``, or no cell has the id `until`.
 
@@ -168,38 +157,30 @@ def _execute(client: Any, environment: dict[str, str]) -> None:
 
 
 def cell_name(notebook: Any, index: int) -> str:
-    """Return how a person finds a cell: which code cell it is, and its id."""
+    """Return how a person finds a code cell: which one it is, and its id."""
     code = [i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
-    number = code.index(index) + 1 if index in code else 0
+    number = code.index(index) + 1
     return f"code cell {number} of {len(code)} (id {notebook.cells[index].get('id')})"
 
 
 def _failure(notebook: Any, index: int, name: str, text: str) -> CellError:
     """Say which cell failed, at which of its lines, and with what."""
-    cell, place = notebook.cells[index], cell_name(notebook, index)
-    if name in _NOT_RAISED:
-        return CellError(place, str(cell.get("id")), name, text)
-    for output in cell.get("outputs", ()):
-        if output.get("output_type") == "error":
-            trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output.traceback))
-            lines = re.findall(rf"Cell In\[{cell.get('execution_count')}\], line (\d+)", trace)
-            number, source = int(lines[-1]) if lines else 1, cell.source.splitlines()
-            line = source[number - 1].strip() if number <= len(source) else ""
-            return CellError(f"{place}, line {number}", str(cell.get("id")), name, text, line)
-    return CellError(place, str(cell.get("id")), name, text)
+    cell, place, line = notebook.cells[index], cell_name(notebook, index), ""
+    errors = [each for each in cell.get("outputs", ()) if each.get("output_type") == "error"]
+    if errors and name not in _NOT_RAISED:
+        trace = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(errors[0].traceback))
+        lines = re.findall(rf"Cell In\[{cell.get('execution_count')}\], line (\d+)", trace)
+        number = int(lines[-1]) if lines else 1
+        line = "".join(cell.source.splitlines()[number - 1 : number]).strip()
+        place += f", line {number}"
+    return CellError(place, str(cell.get("id")), name, text, line)
 
 
 # ---------------------------------------------------------------- this Python, this checkout
 
 
 def kernel_environment(root: Path) -> dict[str, str]:
-    """Return the variables with which a kernel imports a checkout's own packages.
-
-    Examples
-    --------
-    >>> kernel_environment(Path("/book"))["PYTHONPATH"].split(os.pathsep)[0]
-    '/book/src'
-    """
+    """Return the variables with which a kernel imports a checkout's own packages."""
     paths = [str(root / "src"), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 

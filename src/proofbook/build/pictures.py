@@ -54,22 +54,22 @@ class Trace:
 
     def verdict(self) -> str:
         """Say whether it is current."""
-        now = self.catalogue.version
+        now, stamp = self.catalogue.version, self.stamp
+        data, code = (str(stamp.get(f"{of}_digest"))[:SHORT_DIGEST] for of in ("data", "source"))
         if self.entry is None:
             return f"Not current: version {now} of the book has no {self.id}."
         if not self.same_data:
             return (
-                f"Not current: its data were {_short(self.stamp['data_digest'])}, version {now} "
-                f"of the book shows {_short(self.entry.digest)}."
+                f"Not current: its data were {data}, version {now} "
+                f"of the book shows {self.entry.digest[:SHORT_DIGEST]}."
             )
         if self.same_sources:
             return "Current: the same data, made with the same code."
-        if "source_digest" not in self.stamp:  # a picture out of a notebook
+        if "source_digest" not in stamp:  # a picture out of a notebook
             return "Current: the same data."
-        made, is_now = self.stamp["source_digest"], self.catalogue.source_digest
         return (
             "Current: the same data. Code or other data of the project changed since "
-            f"({_short(made)}, now {_short(is_now)})."
+            f"({code}, now {self.catalogue.source_digest[:SHORT_DIGEST]})."
         )
 
 
@@ -107,10 +107,6 @@ def agree(one: object, other: object) -> bool:
     return length >= SHORT_DIGEST and texts[0][:length] == texts[1][:length]
 
 
-def _short(digest: object) -> str:
-    return str(digest)[:SHORT_DIGEST]
-
-
 # ---------------------------------------------------------------- made again
 
 
@@ -142,6 +138,8 @@ def remake(entry: Entry, root: Path, out: Path, base_url: str = "") -> Remade:
         If `out` is in the way or cannot be written, the chapter has no such cell, a cell fails, or
         what runs notebooks is not installed. Nothing is left then.
     """
+    from proofbook.catalogue.citations import publish
+
     with (
         whole_folder(out) as stage,
         tempfile.TemporaryDirectory(prefix="proofbook-") as place,
@@ -149,13 +147,20 @@ def remake(entry: Entry, root: Path, out: Path, base_url: str = "") -> Remade:
         work = Path(place)
         _run_chapter(entry, root, work / "figures")
         folder = work / f"{entry.what}s"
-        saved = folder / f"{entry.id}.json"
-        if not saved.is_file():
+        path = folder / f"{entry.id}.json"
+        if not path.is_file():
             raise InputError(
-                f"{entry.page}, cell {entry.cell}: ran, but saved no {saved.name}; accepted: a "
+                f"{entry.page}, cell {entry.cell}: ran, but saved no {path.name}; accepted: a "
                 f"cell that calls {entry.what}({entry.id!r}, ...)"
             )
-        digest = _complete(entry, json.loads(saved.read_text(encoding="utf-8")), work, base_url)
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        digest = str(saved["digest"])
+        title = str(saved["title"]) if entry.what == "figure" else entry.text
+        # A caption says the numbers of the old data.
+        caption = entry.caption if digest.startswith(entry.digest) else None
+        now = replace(entry, digest=digest, text=title, caption=caption)
+        made_by = str(saved["version"]), str(saved["source_digest"])
+        publish(Catalogue(*made_by, {now.id: now}), work, base_url)
         made = sorted(folder.glob(f"{entry.id}.*"))
         for path in made:
             shutil.copyfile(path, stage / path.name)
@@ -184,17 +189,3 @@ def _run_chapter(entry: Entry, root: Path, figures: Path) -> None:
         run_notebook(notebook, path.parent, environment, until=entry.cell, progress=entry.page)
     except CellError as failure:
         raise InputError(f"{entry.page}, cell {failure.cell}: {failure.said}") from None
-
-
-def _complete(entry: Entry, saved: Mapping[str, Any], work: Path, base_url: str) -> str:
-    """Give the files their citation and stamps, as a build does; return the digest of the data."""
-    from proofbook.catalogue.citations import publish
-
-    digest = str(saved["digest"])
-    title = str(saved["title"]) if entry.what == "figure" else entry.text
-    # A caption says the numbers of the old data.
-    caption = entry.caption if digest.startswith(entry.digest) else None
-    made = replace(entry, digest=digest, text=title, caption=caption)
-    about = str(saved["version"]), str(saved["source_digest"])
-    publish(Catalogue(*about, {made.id: made}), work, base_url)
-    return digest
