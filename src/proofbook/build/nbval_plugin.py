@@ -4,10 +4,9 @@
     with --record-checks                                               and writes it down
 
 Strict nbval compares texts. Each number's id, kind, source and exact value stand in the metadata
-of an output, and a cell without stored outputs is compared with nothing: this plugin compares those
-too. With ``--record-checks`` a chapter whose cells all passed gets its row in
-``chapters/checks.json``; one of which a cell failed loses it; one that was not run, or not whole,
-keeps what it had.
+of an output, and a cell without stored outputs is compared with nothing: this compares those too.
+With ``--record-checks`` a chapter whose cells all passed gets its row in ``chapters/checks.json``;
+one of which a cell failed loses it; one that was not run, or not whole, keeps what it had.
 """
 
 # nbval ships no types.
@@ -52,17 +51,12 @@ CELL = "proofbook-cell"
 PASSED = "proofbook-passed"
 #: The packages whose code decides what a chapter shows.
 NUMBER_PACKAGES = ("numpy", "pandas", "numba", "pyarrow", "matplotlib", "torch")
-#: Exit statuses after which all that was to run did run.
-FINISHED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that writes the record."""
-    parser.addoption(
-        OPTION,
-        action="store_true",
-        help=f"write a row in {RECORD_FILE} for each chapter whose cells all pass",
-    )
+    words = f"write a row in {RECORD_FILE} for each chapter whose cells all pass"
+    parser.addoption(OPTION, action="store_true", help=words)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,24 +67,19 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{OPTION} records strict checks: add --nbval, without sanitising")
     try:
         root = find_root(config.invocation_params.dir)
-        _prepare(root)
+        for package in sorted((root / "src").glob("*/__init__.py")):
+            name, found = package.parent.name, find_spec(package.parent.name)
+            origin = found and found.origin
+            if Path(str(origin)).resolve() != package.resolve():
+                raise InputError(
+                    f"{name} is imported from {origin}, not from {root}: set PYTHONPATH"
+                )
+        (root / "_build").mkdir(exist_ok=True)
+        prepare_kernels(root)
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(Recorder(root), "proofbook-recorder")
     except InputError as error:
         raise pytest.UsageError(str(error)) from None
-
-
-def _prepare(root: Path) -> None:
-    """See to it that what runs is this checkout, by this Python."""
-    for package in sorted((root / "src").glob("*/__init__.py")):
-        found = find_spec(package.parent.name)
-        if found is None or Path(str(found.origin)).resolve() != package.resolve():
-            origin = None if found is None else found.origin
-            raise InputError(
-                f"{package.parent.name} is imported from {origin}, not from {root}: set PYTHONPATH"
-            )
-    (root / "_build").mkdir(exist_ok=True)
-    prepare_kernels(root)
 
 
 # ---------------------------------------------------------------- comparing
@@ -98,8 +87,8 @@ def _prepare(root: Path) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Note of each cell what it is, before anything runs: running changes what nbval holds."""
-    found: list[Any] = [item for item in items if _is_cell(item)]
-    for item in found:
+    cells: list[Any] = [item for item in items if _is_cell(item)]
+    for item in cells:
         about = {
             "path": str(item.path),
             "cells": sum(c.cell_type == "code" for c in item.parent.nb.cells),
@@ -161,15 +150,16 @@ class Recorder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.pages = [
-            path.relative_to(root).with_suffix("").as_posix() for path in notebooks_of(root)
-        ]
+        self.pages = [self._page(path) for path in notebooks_of(root)]
         self.before = self._sources()
         self.commit, self.changed_since = commit_of(root)
         self.date = today()
         self.old = read_checks(root)
         self.seen: dict[str, Seen] = {}
         self.said = ""
+
+    def _page(self, path: Path) -> str:
+        return path.relative_to(self.root).with_suffix("").as_posix()
 
     def _sources(self) -> tuple[str, str]:
         data = [path for path in input_files(self.root) if self.root / "data" in path.parents]
@@ -180,13 +170,9 @@ class Recorder:
         """Take in one phase of one cell."""
         properties = dict(report.user_properties)
         about: Any = properties.get(CELL)
-        if about is None:
+        if about is None or self.root not in Path(about["path"]).parents:
             return
-        try:
-            path = Path(str(about["path"])).relative_to(self.root)
-        except ValueError:
-            return
-        page = self.seen.setdefault(path.with_suffix("").as_posix(), Seen(about["cells"]))
+        page = self.seen.setdefault(self._page(Path(about["path"])), Seen(about["cells"]))
         page.failed |= report.outcome == "failed"
         if report.when == "call" and report.outcome == "passed" and PASSED in properties:
             page.digests[about["number"]] = about["digest"]
@@ -195,7 +181,7 @@ class Recorder:
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the record, if all that was to run did run and nothing changed meanwhile."""
-        if exitstatus not in FINISHED:
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             self.said = f"{RECORD_FILE} stays as it was: the run was broken off"
             return
         try:
@@ -212,18 +198,15 @@ class Recorder:
             return
         whole = [page for page in self.pages if page in self.seen and self.seen[page].whole]
         sums = {what: sum(self.seen[page].count(what) for page in whole) for what in get_args(What)}
-        amounts = ", ".join(counted(n, what) for what, n in sums.items())
-        self.said = (
-            f"checked {len(whole)} of {len(self.pages)} chapters, {amounts}; wrote {RECORD_FILE}"
-        )
+        checked = [f"checked {len(whole)} of {len(self.pages)} chapters"]
+        checked += [counted(n, what) for what, n in sums.items()]
+        self.said = f"{', '.join(checked)}; wrote {RECORD_FILE}"
 
     def _row(self, page: str) -> Check | None:
         """Return a page's new row, its old one where it was not run whole, or none."""
         seen = self.seen.get(page)
-        if seen is None or (not seen.whole and not seen.failed):
-            return self.old.get(page)
-        if seen.failed:
-            return None
+        if seen is None or not seen.whole:
+            return None if seen and seen.failed else self.old.get(page)
         source_digest, data_digest = self.before
         return Check(
             digest=joined_digest([seen.digests[number] for number in range(seen.cells)]),
@@ -247,13 +230,7 @@ class Recorder:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide numbers.
-
-    Examples
-    --------
-    >>> versions()["python"] == platform.python_version()
-    True
-    """
+    """Return the versions of Python and of the packages that decide numbers."""
     installed = [name for name in NUMBER_PACKAGES if find_spec(name)]
     return {
         "python": platform.python_version(),
@@ -269,10 +246,9 @@ def commit_of(root: Path) -> tuple[str | None, str | None]:
     """
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=root, check=True, capture_output=True, encoding="utf-8"
+        return subprocess.check_output(
+            ["git", *arguments], cwd=root, stderr=subprocess.DEVNULL, encoding="utf-8"
         )
-        return done.stdout
 
     try:
         if Path(git("rev-parse", "--show-toplevel").rstrip("\n")).resolve() != root.resolve():

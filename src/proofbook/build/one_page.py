@@ -1,16 +1,15 @@
 """All finished pages of the book as one HTML document, to be printed.
 
 Sphinx has a builder for that, ``singlehtml``, but it writes the book anew: it keeps ids that
-several chapters have ("summary"), links to chapters by anchors that it does not write, and counts
-figures and sections in tables of its own. Here the pages are taken as they were finished, so that
-every number, figure number and reference is the one that the page shows, and each id and link is
-made to work in the whole.
+several chapters have, and counts figures and sections in tables of its own. Here the pages are
+taken as they were finished, and each id and link is made to work in the whole.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from bs4 import BeautifulSoup, Tag
 
 from proofbook.errors import InputError
 from proofbook.pages.mathematics import in_words
+from proofbook.pages.number_roles import KINDS, kind_signs
 
 #: What a formula's words begin with in the document, so that it is tagged as one.
 FORMULA = "formula: "
@@ -125,35 +125,26 @@ def assemble(
     plan: Sequence[Chapter],
     cover: Cover,
     *,
-    styles: Sequence[str] = (),
-    marks: Mapping[str, str] | None = None,
     titles: Mapping[str, str] | None = None,
     base_url: str = "",
 ) -> Callable[[Mapping[str, int]], str]:
-    """Put the finished pages of a book into one document.
+    """Put the finished pages of a book into one document, in the order of a plan.
 
     Parameters
     ----------
     pages : mapping of str to str
         The HTML of each page by its name, such as ``chapters/index``.
-    plan : sequence of Chapter
-        The order of the pages.
-    cover : Cover
-        What the first leaf says.
-    styles : sequence of str
-        Addresses of style sheets.
-    marks : mapping of str to str, optional
-        HTML of each mark on a number, and what it means.
+    plan, cover : sequence of Chapter, Cover
+        The order of the pages, and what the first leaf says.
     titles : mapping of str to str, optional
-        What each figure says, by its id, for the list of figures; else its caption's first words.
+        What each figure says, by its id, for the list of figures.
     base_url : str, optional
         Where the pages are published; without it, links to the site's other files become text.
 
     Returns
     -------
     callable
-        Gives the document, with the leaf of each id that its argument knows in the two lists of
-        what the book holds.
+        Gives the document, with the leaf of each id that its argument knows in its two lists.
 
     Raises
     ------
@@ -172,7 +163,7 @@ def assemble(
     if missing:
         raise InputError(f"no page {', '.join(missing)}; the table of contents lists it")
     articles = {chapter: _article(chapter.name, pages[chapter.name]) for chapter in plan}
-    places = {c.name: {str(tag["id"]) for tag in _ids(tree)} for c, tree in articles.items()}
+    places = {chapter.name: _ids(article) for chapter, article in articles.items()}
     for chapter in plan:
         if chapter.name in LEFT_OUT:
             articles[chapter] = _left_out(articles[chapter], chapter.name)
@@ -199,7 +190,7 @@ def assemble(
         )
         headings += _headings(article, chapter)
         figures += _figures(article, titles or {})
-    opening = _opening(cover, _page_rules(cover, articles), styles, marks or {})
+    opening = _opening(cover, _page_rules(cover, articles))
     main = '<main class="bd-article">\n' + "\n".join(body) + "\n</main>\n</body>\n</html>\n"
 
     def document(page_of: Mapping[str, int]) -> str:
@@ -214,10 +205,8 @@ def assemble(
 # ---------------------------------------------------------------- ids and links
 
 
-def _ids(article: Tag) -> Iterator[Tag]:
-    if article.get("id"):
-        yield article
-    yield from article.find_all(id=True)
+def _ids(article: Tag) -> set[str]:
+    return {str(tag["id"]) for tag in article.find_all(id=True)}
 
 
 def _new_ids(articles: Mapping[Chapter, Tag]) -> dict[tuple[str, str], str]:
@@ -225,21 +214,16 @@ def _new_ids(articles: Mapping[Chapter, Tag]) -> dict[tuple[str, str], str]:
 
     An id that one page alone has, such as a figure's, stays as it is; others take the page's name.
     """
-    pages_of: dict[str, list[Chapter]] = {}
-    for chapter, article in articles.items():
-        for tag in _ids(article):
-            pages_of.setdefault(str(tag["id"]), []).append(chapter)
-    reserved = {chapter.stem for chapter in articles}
-    new = {}
-    for old, pages in pages_of.items():
-        alone = len(pages) == 1 and old not in reserved
-        for page in pages:
-            new[page.name, old] = old if alone else f"{page.stem}--{old}"
-    return new
+    held = [(chapter, old) for chapter, article in articles.items() for old in _ids(article)]
+    taken = Counter([old for _, old in held] + [chapter.stem for chapter in articles])
+    return {
+        (chapter.name, old): old if taken[old] == 1 else f"{chapter.stem}--{old}"
+        for chapter, old in held
+    }
 
 
 def _rename(page: str, article: Tag, new: Mapping[tuple[str, str], str]) -> None:
-    for tag in list(_ids(article)):
+    for tag in article.find_all(id=True):
         tag["id"] = new[page, str(tag["id"])]
     for attribute in ID_ATTRIBUTES:
         for tag in article.select(f"[{attribute}]"):
@@ -255,18 +239,21 @@ def _relink(
     base_url: str,
 ) -> None:
     """Make every link lead into the document or to the web; others become plain text."""
-    page = chapter.name
     for link in article.find_all("a"):
         href = str(link.get("href") or "")
         parts = urlsplit(href)
         if parts.scheme in {"http", "https", "mailto"}:
-            _show_target(link, href)
+            text = link.get_text().strip()
+            if text and not _SAYS_WHERE.match(text) and text.rstrip("/") not in href:
+                link.append(_new_tag("span", "kvp-url", f" ({href})"))
             continue
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), parts.path))
-        target = path.removesuffix(".html") if parts.path else page
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(chapter.name), parts.path))
+        target = path.removesuffix(".html") if parts.path else chapter.name
         if href and target in places:
             if parts.fragment and parts.fragment not in places[target]:
-                raise InputError(f"{page}.html links to {href!r}, but there is no such place")
+                raise InputError(
+                    f"{chapter.name}.html links to {href!r}, but there is no such place"
+                )
             # What a page has and paper has not, such as a cell of code, is where its chapter is.
             place = new.get((target, parts.fragment), posixpath.basename(target))
             link["href"] = f"#{place}"
@@ -274,12 +261,6 @@ def _relink(
             link["href"] = posixpath.join(base_url, path)
         else:
             link.unwrap()
-
-
-def _show_target(link: Tag, href: str) -> None:
-    text = link.get_text().strip()
-    if text and not _SAYS_WHERE.match(text) and text.rstrip("/") not in href:
-        link.append(_new_tag("span", "kvp-url", f" ({href})"))
 
 
 def _new_tag(name: str, css_class: str, text: str) -> Tag:
@@ -340,8 +321,7 @@ def _let_break(cell: Tag) -> None:
 def _strip_cell(cell: Tag) -> None:
     """Keep a cell's code where its result is text that answers it; else the result alone."""
     folded = "tag_hide-input" in cell.get_attribute_list("class")
-    answers = cell.select_one(".cell_output .output.text_plain, .cell_output .output.stream")
-    if folded or answers is None:
+    if folded or not cell.select(".cell_output .output.text_plain, .cell_output .output.stream"):
         for code in cell.select(".cell_input"):
             (code.find_parent("details") or code).decompose()
     if not cell.get_text(strip=True) and cell.find("img") is None:
@@ -375,11 +355,9 @@ def _headings(article: Tag, chapter: Chapter) -> Iterator[Heading]:
 
 def _figures(article: Tag, titles: Mapping[str, str]) -> Iterator[Heading]:
     for figure in article.find_all("figure", id=True):
-        number, caption = figure.select_one(".caption-number"), figure.select_one(".caption-text")
-        if number is not None and caption is not None:
-            first = re.split(r"(?<=[.:;?!])\s", _words(caption), maxsplit=1)[0].rstrip(".:;")
-            title = " ".join(titles.get(str(figure["id"]), first).split())
-            yield Heading(1, f"{number.get_text().strip()} {title}", str(figure["id"]))
+        if number := figure.select_one(".caption-number"):
+            title = " ".join(titles.get(str(figure["id"]), "").split())
+            yield Heading(1, f"{_words(number)} {title}", str(figure["id"]))
 
 
 # ---------------------------------------------------------------- around the pages
@@ -394,15 +372,14 @@ def _page_rules(cover: Cover, articles: Mapping[Chapter, Tag]) -> str:
     """Return a running header for each chapter: CSS cannot take it from a heading in Chromium."""
     rules = {}
     for chapter, article in articles.items():
-        heading, name = article.find(_HEADING), chapter.leaf
-        shown = isinstance(heading, Tag) and chapter.name not in LEFT_OUT
-        title = _words(heading) if shown and isinstance(heading, Tag) else ""
+        heading = None if chapter.name in LEFT_OUT else article.find(_HEADING)
+        title = "" if heading is None else _words(heading)
         boxes = (
             f"@top-left {{ content: {_css_text(title)} }} "
             f"@top-right {{ content: {_css_text(f'{cover.title} {cover.version}')} }}"
         )
-        rules[name] = f"@page {name} {{ {boxes} }}"
-        rules[f"{name}-wide"] = f"@page {name}-wide {{ size: A4 landscape; {boxes} }}"
+        for name, size in ((chapter.leaf, ""), (f"{chapter.leaf}-wide", "size: A4 landscape; ")):
+            rules[name] = f"@page {name} {{ {size}{boxes} }}"
     return "\n".join(rules.values())
 
 
@@ -421,7 +398,7 @@ def _contents(headings: Sequence[Heading], page_of: Mapping[str, int], label: st
     )
 
 
-def _opening(cover: Cover, rules: str, styles: Sequence[str], marks: Mapping[str, str]) -> str:
+def _opening(cover: Cover, rules: str) -> str:
     """Return the head of the document, and the first leaf."""
     made = f"{cover.version}, source digest {cover.source_digest[:8]}"
     who = " ".join(filter(None, (cover.author, f"({cover.year})")))
@@ -434,17 +411,16 @@ def _opening(cover: Cover, rules: str, styles: Sequence[str], marks: Mapping[str
         "Not printed": NOT_PRINTED,
     }
     rows = "".join(f"<dt>{n}</dt><dd>{escape(text)}</dd>\n" for n, text in facts.items() if text)
-    if marks:
-        legend = "; ".join(f"{sign}: {escape(meaning)}" for sign, meaning in marks.items())
-        rows += f"<dt>Numbers</dt><dd>{legend}.</dd>\n"
-    links = "\n".join(f'<link rel="stylesheet" href="{escape(style)}">' for style in styles)
+    legend = "; ".join(f"{sign}: {escape(KINDS[kind][1])}" for kind, sign in kind_signs().items())
+    rows += f"<dt>Numbers</dt><dd>{legend}.</dd>\n"
     return f"""<!DOCTYPE html>
 <html lang="{escape(cover.language)}" data-theme="light">
 <head>
 <meta charset="utf-8">
 <title>{escape(cover.title)}</title>
 <meta name="author" content="{escape(cover.author)}">
-{links}
+<link rel="stylesheet" href="/_static/pygments.css">
+<link rel="stylesheet" href="/_static/print-book.css">
 <style>
 {rules}
 </style>

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
-import mimetypes
 import os
 import re
 import shutil
@@ -45,15 +44,9 @@ WHOLE_PX = 480
 #: Numbers take the same room whatever they are, so that they hold from the second print on.
 MOST_PRINTS = 4
 FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--font-render-hinting=none",
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
+    *("--disable-component-update", "--disable-sync", "--font-render-hinting=none"),
 )
-STYLES = ("_static/pygments.css", "_static/print-book.css")
 
 
 def pdf_name() -> str:
@@ -127,9 +120,8 @@ def _print(page: Page, html: str, site: Path) -> bytes:
     def answer(route: Route) -> None:
         url = urlsplit(route.request.url)
         path = unquote(url.path).lstrip("/")
-        # A font comes with matplotlib.
-        font = path.startswith("fonts/")
-        file = fonts / path.removeprefix("fonts/") if font else site / path
+        font = path.removeprefix("fonts/")
+        file = site / path if font == path else fonts / font
         if f"{url.scheme}://{url.netloc}" != ORIGIN:
             wrong.append(f"it asks another host: {route.request.url}")
             route.abort()
@@ -139,8 +131,7 @@ def _print(page: Page, html: str, site: Path) -> bytes:
             wrong.append(f"it needs a file that is not in the book: {path}")
             route.abort()
         else:
-            kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-            route.fulfill(body=file.read_bytes(), content_type=kind)
+            route.fulfill(path=file)
 
     page.unroute_all()
     page.route("**/*", answer)
@@ -208,7 +199,7 @@ def _mend_tags(tree: Any) -> None:
     """Tag formulas as such, and as a figure only what has words of its own.
 
     Chromium also tags the frame around a drawing and its caption as a figure, one without words;
-    and it uses tags of PDF 2.0, which older readers have to be told the meaning of.
+    and it uses tags of PDF 2.0, which older readers do not know.
     """
     import pikepdf
 
@@ -256,14 +247,11 @@ def elements(tree: Any) -> Iterator[Any]:
     waiting = [tree]
     while waiting:
         element = waiting.pop()
-        if not isinstance(element, pikepdf.Dictionary | pikepdf.Array):
-            continue
         if isinstance(element, pikepdf.Array):
             waiting += reversed(list(element))
-            continue
-        yield element
-        if "/K" in element:
-            waiting.append(element["/K"])
+        elif isinstance(element, pikepdf.Dictionary):
+            yield element
+            waiting += [element["/K"]] if "/K" in element else []
 
 
 # ---------------------------------------------------------------- of this book
@@ -276,12 +264,10 @@ def make_pdf(root: Path, site: Path, shown: Path) -> str:
 
     Parameters
     ----------
-    root : Path
-        The folder that holds ``_toc.yml``.
-    site : Path
-        The finished pages; the PDF is added to them.
+    root, site : Path
+        The folder that holds ``_toc.yml``, and the finished pages, which the PDF joins.
     shown : Path
-        The finished pages before these, if any: page numbers of their PDF that hold spare a print.
+        The finished pages before these, if any: where their page numbers hold, one print is enough.
 
     Raises
     ------
@@ -291,49 +277,18 @@ def make_pdf(root: Path, site: Path, shown: Path) -> str:
     import pikepdf
     import yaml
 
-    from proofbook.build.one_page import assemble, book_plan
-    from proofbook.pages.number_roles import KINDS, kind_signs
+    from proofbook.build.one_page import Cover, assemble, book_plan
 
     plan = book_plan(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")))
     first, name = site / f"{plan[0].name}.html", pdf_name()
     browser, reason = printer()
     if browser is None:
         (site / name).unlink(missing_ok=True)
-        _write_offer(first, "")
+        _offer(first, "")
         return f"no {name}: {reason}"
-    moment, cover = made_date(root), _cover_of(root)
-    files = {chapter.name: site / f"{chapter.name}.html" for chapter in plan}
-    pages = {c: path.read_text(encoding="utf-8") for c, path in files.items() if path.is_file()}
-    listing = json.loads((site / "figures.json").read_text(encoding="utf-8"))
-    document = assemble(
-        pages,
-        plan,
-        cover,
-        styles=[f"{ORIGIN}/{style}" for style in STYLES],
-        marks={sign: KINDS[kind][1] for kind, sign in kind_signs().items()},
-        titles={figure["id"]: figure["text"] for figure in listing["figures"]},
-        base_url=base_url(root),
-    )
-    last = shown / name
-    numbers = page_numbers(last.read_bytes()) if last.is_file() else {}
-    pdf = finish(print_settled(document, site, browser, numbers), cover, moment)
-    write_whole(site / name, pdf)
-    with pikepdf.open(io.BytesIO(pdf)) as printed_book:
-        leaves = len(printed_book.pages)
-    size = f"{leaves} pages, {len(pdf) / 2**20:.1f} MiB"
-    href = Path(os.path.relpath(site / name, first.parent)).as_posix()
-    link = f'<a href="{href}">This book as a PDF</a>'
-    _write_offer(first, f'<p class="kv-pdf">{link} ({size})</p>')
-    return f"{name}: {size}"
-
-
-def _cover_of(root: Path) -> Cover:
-    """Return what the first leaf says, from the book's own settings."""
-    from proofbook.build.one_page import Cover
-
     config = settings(root)
     sphinx = (config.get("sphinx") or {}).get("config") or {}
-    return Cover(
+    cover = Cover(
         title=str(config.get("title") or "The book"),
         author=str(config.get("author") or ""),
         language=str(sphinx.get("language") or "en"),
@@ -343,6 +298,27 @@ def _cover_of(root: Path) -> Cover:
         checked=checked_words(root),
         year=this_project().year,
     )
+    files = {chapter.name: site / f"{chapter.name}.html" for chapter in plan}
+    pages = {c: path.read_text(encoding="utf-8") for c, path in files.items() if path.is_file()}
+    listing = json.loads((site / "figures.json").read_text(encoding="utf-8"))
+    document = assemble(
+        pages,
+        plan,
+        cover,
+        titles={figure["id"]: figure["text"] for figure in listing["figures"]},
+        base_url=base_url(root),
+    )
+    last = shown / name
+    numbers = page_numbers(last.read_bytes()) if last.is_file() else {}
+    pdf = finish(print_settled(document, site, browser, numbers), cover, made_date(root))
+    write_whole(site / name, pdf)
+    with pikepdf.open(io.BytesIO(pdf)) as printed_book:
+        leaves = len(printed_book.pages)
+    size = f"{leaves} pages, {len(pdf) / 2**20:.1f} MiB"
+    href = Path(os.path.relpath(site / name, first.parent)).as_posix()
+    link = f'<a href="{href}">This book as a PDF</a>'
+    _offer(first, f'<p class="kv-pdf">{link} ({size})</p>')
+    return f"{name}: {size}"
 
 
 def checked_words(root: Path) -> str:
@@ -368,27 +344,11 @@ def checked_words(root: Path) -> str:
     )
 
 
-# ---------------------------------------------------------------- the offer
-
-
-def offered(html: str, line: str) -> str:
-    r"""Return a page with the offer below its title: in the place of an older one, if any.
-
-    Examples
-    --------
-    >>> page = offered("<article><h1>A</h1><p>B</p></article>", '<p class="kv-pdf">C</p>')
-    >>> page
-    '<article><h1>A</h1>\n<p class="kv-pdf">C</p><p>B</p></article>'
-    >>> offered(page, "")
-    '<article><h1>A</h1><p>B</p></article>'
-    """
-    bare = re.sub(r'\n<p class="kv-pdf">.*?</p>', "", html, flags=re.DOTALL)
-    end = bare.find("</h1>", max(bare.find("<article"), 0))
-    if not line or end < 0:
-        return bare
-    end += len("</h1>")
-    return f"{bare[:end]}\n{line}{bare[end:]}"
-
-
-def _write_offer(page: Path, line: str) -> None:
-    write_whole(page, offered(page.read_text(encoding="utf-8"), line).encode())
+def _offer(page: Path, line: str) -> None:
+    """Write the offer below a page's title, in the place of an older one, if any."""
+    html = page.read_text(encoding="utf-8")
+    html = re.sub(r'\n<p class="kv-pdf">.*?</p>', "", html, flags=re.DOTALL)
+    end = html.find("</h1>", max(html.find("<article"), 0)) + len("</h1>")
+    if line and end >= len("</h1>"):
+        html = f"{html[:end]}\n{line}{html[end:]}"
+    write_whole(page, html.encode())
