@@ -53,17 +53,14 @@ def test_answers_are_the_decisions(workloads: dict[str, Workload], frame: pd.Dat
 
 
 def test_spread_gathers_the_least_and_the_greatest(frame: pd.DataFrame) -> None:
-    for by, other in (("trace", "mean_tokens"), ("model", "kv_bytes_per_token")):
-        spread = survey.spread(frame, by)
-        assert spread[other].is_monotonic_increasing
-        for row in spread.to_dict("records"):
-            own = frame[frame[by] == row[by]]
-            for end in ("best", "low", "high"):
-                assert row[f"{end}_least"] == min(own[end])
-                assert row[f"{end}_greatest"] == max(own[end])
-    assert "rule_high" in survey.spread(frame, "trace")
-    with pytest.raises(kv.LedgerError, match="by is 'size'; accepted: 'trace', 'model'"):
-        survey.spread(frame, "size")
+    spread = survey.spread(frame)
+    assert spread["mean_tokens"].is_monotonic_increasing
+    for row in spread.to_dict("records"):
+        own = frame[frame["trace"] == row["trace"]]
+        assert row["rule_high"] == survey.rule_ends(row["mean_tokens"])[1]
+        for end in ("best", "low", "high"):
+            assert row[f"{end}_least"] == min(own[end])
+            assert row[f"{end}_greatest"] == max(own[end])
 
 
 def test_moves_by_hand() -> None:

@@ -47,7 +47,6 @@ from kvledger.report.deployment import (
     FOLDER_VARIABLE,
     SETTINGS_FILE,
     Deployment,
-    first_arrivals,
     open_deployment,
     read_deployment,
     read_settings,
@@ -60,7 +59,7 @@ from kvledger.report.report_folder import (
     template_file,
     write_contents,
 )
-from kvledger.traces.trace import LengthMarginals
+from kvledger.traces.trace import LengthMarginals, first_arrivals
 from proofbook import showing
 from proofbook.files import whole_folder
 from proofbook.showing.tables import csv_bytes
@@ -801,7 +800,8 @@ def test_counts_by_length_add_up() -> None:
 
 
 def test_charges_are_the_best_of_their_cost() -> None:
-    work = read_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB", page_size=24)
+    settings = Settings("azure_conv_2023", "Llama-3.1-8B", "60GiB", page_size=24)
+    work = read_deployment(settings)
     sizes = [2**k for k in range(13)] + [24]
     for each in tables.charges(work):
         best = kv.best_page_size(work.total, each.c, sizes)
@@ -841,7 +841,7 @@ def test_the_decision_names_its_device_or_says_that_it_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
-    work = read_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB")
+    work = open_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB")
     decision = findings.decision_of(work)
     text = findings.decided(decision)
     assert text == (

@@ -38,36 +38,28 @@ _GROUP_BYTES = (
 def account(
     trace: opt.MaybeTrace = None,
     lengths: Annotated[
-        str | None, typer.Option("--lengths", metavar="N,N,…", help="Lengths in tokens, no trace.")
+        str | None, opt.option("--lengths", "N,N,…", "Lengths in tokens, no trace.")
     ] = None,
     page_size: Annotated[
         str,
-        typer.Option(
-            "--page-size",
-            metavar="P,P,…",
-            help="Page sizes to show a ledger of, in slots.",
-            show_default=opt.POWERS_WORDS,
+        opt.option(
+            "--page-size", "P,P,…", "Page sizes to show a ledger of, in slots.", opt.POWERS_WORDS
         ),
     ] = opt.ALL_POWERS,
     reserve: Annotated[
         str | None,
-        typer.Option(
+        opt.option(
             "--reserve",
-            metavar="R,R,…",
-            help="Slots reserved for each request, or pow2, or oracle.",
-            show_default="the longest request, pow2 and oracle",
+            "R,R,…",
+            "Slots reserved for each request, or pow2, or oracle.",
+            "the longest request, pow2 and oracle",
         ),
     ] = None,
-    c: Annotated[
-        str, typer.Option("--c", metavar="C,C,…", help="Costs of a page in token slots.")
-    ] = "0,1/4,1,4",
+    c: Annotated[str, opt.option("--c", "C,C,…", "Costs of a page in token slots.")] = "0,1/4,1,4",
     test_sizes: Annotated[
         str,
-        typer.Option(
-            "--test-sizes",
-            metavar="P,P,…",
-            help="Page sizes tested for the best, in slots.",
-            show_default=opt.POWERS_WORDS,
+        opt.option(
+            "--test-sizes", "P,P,…", "Page sizes tested for the best, in slots.", opt.POWERS_WORDS
         ),
     ] = opt.ALL_POWERS,
     of: Annotated[
@@ -90,10 +82,9 @@ def account(
         raise LedgerError("--kv-memory without --model; accepted: both, or neither")
     shape = None if model is None else load_model(model, dtype, tensor_parallel)
     about = _lengths(trace, lengths, of, opt.reading(read_as, unusable))
-    memory = None
+    memory = slots = None
     if kv_memory is not None and shape is not None:
-        n_bytes, n_slots = parse_bytes(kv_memory, "--kv-memory"), opt.memory_slots(kv_memory, shape)
-        memory = _Memory(kv_memory, n_bytes, n_slots)
+        memory, slots = parse_bytes(kv_memory, "--kv-memory"), opt.memory_slots(kv_memory, shape)
     table = about.table
     ledgers: list[tuple[Policy, Ledger]] = [
         ({"policy": "contiguous", "reserve": r}, contiguous(table, r, over_maximum="count"))
@@ -123,7 +114,7 @@ def account(
         "model": None
         if shape is None
         else {"name": shape.name, "kv_bytes_per_token": shape.kv_bytes_per_token},
-        "kv_memory": None if memory is None else {"bytes": memory.n_bytes, "slots": memory.slots},
+        "kv_memory": None if memory is None else {"bytes": memory, "slots": slots},
         "ledgers": [_ledger_document(policy, ledger, shape) for policy, ledger in ledgers],
         "layer_groups": groups[1],
         "best": [{"c": each, "page_size": f.page_size, "cost": f.cost} for each, f in best],
@@ -134,11 +125,13 @@ def account(
         ],
     }
     rows = [[str(each), f"{f.page_size:,}", f"{float(f.cost):,.2f}"] for each, f in best]
-    parts: list[str | Table] = [
-        about.title(),
-        *([] if memory is None or shape is None else [memory.text(shape)]),
+    parts: list[str | Table] = [about.title()]
+    if shape is not None and slots is not None:
+        size = f"{shape.kv_bytes_per_token:,} bytes a token"
+        parts.append(f"{kv_memory} hold {slots:,} slots of {shape.name}, {size}")
+    parts += [
         "",
-        _ledger_table(ledgers, shape, memory),
+        _ledger_table(ledgers, shape, kv_memory, slots),
         *groups[0],
         "",
         Table(["c (token slots a page)", "best page size", "cost"], rows),
@@ -163,18 +156,6 @@ class _Lengths(NamedTuple):
             f"mean {float(self.table.mean_tokens):,.1f}, longest {self.table.max_tokens:,}"
         )
         return f"{text}; {self.left_out}" if self.left_out else text
-
-
-class _Memory(NamedTuple):
-    """Memory of the cache, as it was given, in bytes and in slots of the model."""
-
-    given: str
-    n_bytes: int
-    slots: int
-
-    def text(self, shape: Model) -> str:
-        size = f"{shape.kv_bytes_per_token:,} bytes a token"
-        return f"{self.given} hold {self.slots:,} slots of {shape.name}, {size}"
 
 
 def _lengths(
@@ -209,13 +190,13 @@ def _ledger_document(policy: Policy, ledger: Ledger, shape: Model | None) -> dic
 
 
 def _ledger_table(
-    ledgers: list[tuple[Policy, Ledger]], shape: Model | None, memory: _Memory | None
+    ledgers: list[tuple[Policy, Ledger]], shape: Model | None, memory: str | None, slots: int | None
 ) -> Table:
     columns = ["policy", "allocated slots", "tail slack", "reserved", "unused", "pages"]
     refused = any(ledger.refused_requests for _, ledger in ledgers)
     columns += ["refused requests"] * refused
     columns += [] if shape is None else [f"GiB of {shape.name}"]
-    columns += [] if memory is None else [f"requests in {memory.given}"]
+    columns += [] if slots is None else [f"requests in {memory}"]
     rows = []
     for policy, ledger in ledgers:
         reserve = policy.get("reserve")
@@ -231,10 +212,9 @@ def _ledger_table(
         row += [f"{ledger.refused_requests:,}"] * refused
         if shape is not None:
             row.append(f"{float(bytes_from_slots(ledger.allocated_slots, shape)) / 2**30:,.1f}")
-        if memory is not None:
+        if slots is not None:
             # As many requests of the mean size as fit: what all take, scaled to the memory.
-            fit = memory.slots * ledger.requests // max(ledger.allocated_slots, 1)
-            row.append(f"{fit:,}")
+            row.append(f"{slots * ledger.requests // max(ledger.allocated_slots, 1):,}")
         rows.append(row)
     return Table(columns, rows)
 
@@ -257,20 +237,8 @@ def layer_groups(
 ) -> tuple[list[str | Table], list[dict[str, Any]]]:
     """Account by layer group, pages of all groups being of the same bytes, as one pool needs.
 
-    Parameters
-    ----------
-    lengths : LengthTable
-        Tokens each request holds.
-    shape : Model
-        Whose layers.
-    page_sizes : iterable of int
-        Slots a page that are asked for; an engine raises them where a fixed state needs it.
-
-    Returns
-    -------
-    tuple of list
-        Lines and a table for people, and the same for programs; both empty if every layer keeps
-        every token.
+    An engine raises the page sizes asked for where a fixed state needs it. Returned are lines and
+    a table for people, and the same for programs; both empty if every layer keeps every token.
     """
     from kvledger.accounting.page_groups import hybrid_pages, unified_layout
 
@@ -298,17 +266,10 @@ def layer_groups(
         row += [f"{held.pages:,}", f"{held.allocated_bytes / 2**30:,.1f}"]
         parts = (held.kept_bytes, held.tail_slack_bytes, held.expired_bytes, held.padding_bytes)
         rows.append([*row, *(f"{part / held.allocated_bytes:.2%}" for part in parts)])
-        documents.append(
-            {
-                "page_size": size,
-                "kind": group.kind,
-                "layers": group.layers,
-                "window": group.window,
-                "slots_per_page": slots,
-                "pages": held.pages,
-                **{name: getattr(held, name) for name in _GROUP_BYTES},
-            }
-        )
+        layers = {name: getattr(group, name) for name in ("kind", "layers", "window")}
+        pages = {"slots_per_page": slots, "pages": held.pages}
+        n_bytes = {name: getattr(held, name) for name in _GROUP_BYTES}
+        documents.append({"page_size": size} | layers | pages | n_bytes)
     title = "Above, every layer is charged for every token. What each keeps, in pages of one size:"
     return ["", title, Table(columns, rows)], documents
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ import typer
 from kvledger.cli import options as opt
 from kvledger.cli.answer import Table, answer
 from kvledger.core.errors import InputError, LedgerError, shown
-from proofbook.build.pictures import SHORT_DIGEST, Trace, agree, trace
+from proofbook.build.pictures import SHORT_DIGEST, agree, trace
 from proofbook.catalogue import FILES, Catalogue, Entry, entry_json, permalink
 from proofbook.catalogue.changes import compare, markdown, origin, rows, summary
 from proofbook.catalogue.citations import bibtex, plain
@@ -31,13 +31,7 @@ class Found(NamedTuple):
 
 
 def the_book(folder: str | None) -> Found:
-    """Return the book to ask: a built one, or the notebooks of the checkout.
-
-    Raises
-    ------
-    LedgerError
-        If there is neither, or it cannot be read.
-    """
+    """Return the book to ask: a built one, or the notebooks of the checkout."""
     root = repository_root()
     if folder is not None:
         if not Path(folder).is_dir():
@@ -68,23 +62,17 @@ def find_entry(id: str, catalogue: Catalogue) -> Entry:
     """Return an entry by its id; an error names the nearest ids."""
     if id in catalogue.entries:
         return catalogue.entries[id]
-    near = nearest(id, catalogue.entries)
-    hint = f"the nearest are {', '.join(near)}" if near else "none is like it"
+    hint = nearest(id, catalogue) or "none is like it"
     raise LedgerError(
         f"no number, figure or table {shown(id)} in version {catalogue.version}; {hint}"
     )
 
 
-def nearest(id: str, ids: Iterable[str]) -> list[str]:
-    """Return the ids most like a text, the nearest first.
-
-    Examples
-    --------
-    >>> nearest("fig-slack-shares", ["fig-slack-share", "tab-slack-share", "paged.pages"])
-    ['fig-slack-share', 'tab-slack-share']
-    """
+def nearest(id: str, catalogue: Catalogue) -> str:
+    """Say which ids are most like a text, the nearest first; nothing if none is."""
     # Beyond a hundred letters nothing is an id, and comparing takes long.
-    return difflib.get_close_matches(id[:100], list(ids), n=5, cutoff=0.6)
+    near = difflib.get_close_matches(id[:100], list(catalogue.entries), n=5, cutoff=0.6)
+    return f"the nearest are {', '.join(near)}" if near else ""
 
 
 def _complete_id(incomplete: str) -> list[str]:
@@ -97,12 +85,7 @@ def _complete_id(incomplete: str) -> list[str]:
 
 Book = Annotated[
     str | None,
-    typer.Option(
-        "--book",
-        metavar="DIR",
-        help="A built book's folder.",
-        show_default="the checkout's stored notebooks",
-    ),
+    opt.option("--book", "DIR", "A built book's folder.", "the checkout's stored notebooks"),
 ]
 
 # --------------------------------------------------------------------------- cite
@@ -150,8 +133,7 @@ def figure(
         bool, typer.Option("--again", help="Run its chapter up to its cell, and make it again.")
     ] = False,
     out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="DIR", help="With --again: the folder to make."),
+        str | None, opt.option("--out", "DIR", "With --again: the folder to make.")
     ] = None,
     book: Book = None,
     as_json: opt.AsJson = False,
@@ -184,7 +166,9 @@ def figure(
         "again": None,
     }
     parts: list[str | Table] = [Table([id, ""], _facts(stamp or {}, entry, found), left=2)]
-    parts += [] if traced is None else _verdict(traced)
+    if traced is not None:
+        near = nearest(traced.id, traced.catalogue) if entry is None else ""
+        parts += ["", traced.verdict(), *([f"T{near[1:]}."] if near else [])]
     if out is not None:
         if entry is None:
             raise LedgerError(
@@ -236,12 +220,6 @@ def _facts(stamp: Mapping[str, Any], entry: Entry | None, found: Found) -> list[
     return [[name, value] for name, value in lines if value]
 
 
-def _verdict(traced: Trace) -> list[str]:
-    lines = ["", traced.verdict()]
-    near = nearest(traced.id, traced.catalogue.entries) if traced.entry is None else []
-    return [*lines, f"The nearest are {', '.join(near)}."] if near else lines
-
-
 def _again(entry: Entry, old: str, found: Found, out: Path) -> tuple[dict[str, Any], list[str]]:
     """Make a figure or table again, and say of its data whether they are those of before."""
     from proofbook.build.pictures import remake
@@ -268,10 +246,7 @@ def _releases(incomplete: str) -> list[str]:
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help=_EDITION, autocompletion=_releases)],
     new: Annotated[str, typer.Argument(metavar="NEW", help=_EDITION, autocompletion=_releases)],
-    out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="FILE", help="Write it as Markdown too."),
-    ] = None,
+    out: Annotated[str | None, opt.option("--out", "FILE", "Write it as Markdown too.")] = None,
     as_json: opt.AsJson = False,
 ) -> str:
     """Say which numbers, figures and tables changed, came or went, from one edition to another."""
@@ -283,13 +258,8 @@ def diff(
         "old": _about(changes.old),
         "new": _about(changes.new),
         "changed": [
-            {
-                "id": change.new.id,
-                "ways": change.ways,
-                "old": entry_json(change.old),
-                "new": entry_json(change.new),
-            }
-            for change in changes.changed
+            {"id": c.new.id, "ways": c.ways, "old": entry_json(c.old), "new": entry_json(c.new)}
+            for c in changes.changed
         ],
         "added": [entry_json(entry) for entry in changes.added],
         "removed": [entry_json(entry) for entry in changes.removed],
@@ -307,9 +277,5 @@ def diff(
 
 
 def _about(edition: Edition) -> dict[str, str]:
-    catalogue = edition.catalogue
-    return {
-        "name": edition.name,
-        "version": catalogue.version,
-        "source_digest": catalogue.source_digest,
-    }
+    about = edition.catalogue
+    return {"name": edition.name, "version": about.version, "source_digest": about.source_digest}

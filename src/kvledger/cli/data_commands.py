@@ -11,6 +11,7 @@ from typing import Annotated, Never
 import typer
 
 from kvledger.cli import COMMANDS
+from kvledger.cli import options as opt
 from kvledger.cli.answer import answer
 from kvledger.core.errors import LedgerError
 
@@ -36,12 +37,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def derive(
-    raw: Annotated[str, typer.Option("--raw", metavar="DIR", help="Folder with the raw traces.")],
+    raw: Annotated[str, opt.option("--raw", "DIR", "Folder with the raw traces.")],
     out: Annotated[
-        str | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Folder to write to.", show_default="data/ of the checkout"
-        ),
+        str | None, opt.option("--out", "DIR", "Folder to write to.", "data/ of the checkout")
     ] = None,
     update_manifest: Annotated[
         bool,

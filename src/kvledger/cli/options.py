@@ -37,20 +37,23 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in load_models() if name.startswith(incomplete)]
 
 
+def option(name: str, metavar: str, help: str, default: str | bool = True, **more: Any) -> Any:
+    """Describe an option: what stands for its value, its help, and its default in words."""
+    return typer.Option(name, metavar=metavar, help=help, show_default=default, **more)
+
+
 _TRACE = typer.Argument(
     metavar="TRACE",
     help="A trace file, plain or compressed, - for standard input, or a committed trace.",
     autocompletion=complete_trace,
 )
-_MODEL = typer.Option(
+_MODEL = option(
     "--model",
-    metavar="MODEL",
-    help="A model by name (see: kvledger models), or its config.json.",
+    "MODEL",
+    "A model by name (see: kvledger models), or its config.json.",
     autocompletion=complete_model,
 )
-_MEMORY = typer.Option(
-    "--kv-memory", metavar="SIZE", help="Memory of the cache: 60GB, 60GiB or bytes."
-)
+_MEMORY = option("--kv-memory", "SIZE", "Memory of the cache: 60GB, 60GiB or bytes.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print exact JSON for programs.")]
 TraceName = Annotated[str, _TRACE]
@@ -59,24 +62,14 @@ ModelName = Annotated[str, _MODEL]
 MaybeModel = Annotated[str | None, _MODEL]
 Memory = Annotated[str, _MEMORY]
 MaybeMemory = Annotated[str | None, _MEMORY]
-Dtype = Annotated[
-    str | None,
-    typer.Option("--dtype", metavar="TYPE", help="Data type of the cache, such as fp8."),
-]
-Ranks = Annotated[
-    int,
-    typer.Option("--tensor-parallel", metavar="N", min=1, help="Ranks that share the KV heads."),
-]
-PageSize = Annotated[int, typer.Option("--page-size", metavar="P", min=1, help="Slots a page.")]
+Dtype = Annotated[str | None, option("--dtype", "TYPE", "Data type of the cache, such as fp8.")]
+Ranks = Annotated[int, option("--tensor-parallel", "N", "Ranks that share the KV heads.", min=1)]
+PageSize = Annotated[int, option("--page-size", "P", "Slots a page.", min=1)]
 MaxRunning = Annotated[
-    int,
-    typer.Option("--max-running", metavar="N", min=1, help="Most requests that run at one time."),
+    int, option("--max-running", "N", "Most requests that run at one time.", min=1)
 ]
 Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format", metavar="NAME", help="The trace's format.", show_default="found from the file"
-    ),
+    str | None, option("--format", "NAME", "The trace's format.", "found from the file")
 ]
 Unusable = Annotated[
     Literal["error", "count"] | None,
@@ -86,10 +79,7 @@ Unusable = Annotated[
         show_default="error",
     ),
 ]
-StepTime = Annotated[
-    str | None,
-    typer.Option("--step-time", metavar="S,S,S", help=f"Modelled {_STEP_TIME}."),
-]
+StepTime = Annotated[str | None, option("--step-time", "S,S,S", f"Modelled {_STEP_TIME}.")]
 
 
 def slots(text: str, what: str, accepted: str = "a whole number of slots, at least 1") -> int:

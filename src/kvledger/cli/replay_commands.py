@@ -34,8 +34,7 @@ _WORDS = {
 def replay(
     trace: opt.TraceName,
     capacity: Annotated[
-        int | None,
-        typer.Option("--capacity", metavar="S", min=1, help="Slots of the pool, whole pages."),
+        int | None, opt.option("--capacity", "S", "Slots of the pool, whole pages.", min=1)
     ] = None,
     model: opt.MaybeModel = None,
     kv_memory: opt.MaybeMemory = None,
@@ -43,8 +42,7 @@ def replay(
     tensor_parallel: opt.Ranks = 1,
     page_size: opt.PageSize = 16,
     reserve: Annotated[
-        str | None,
-        typer.Option("--reserve", metavar="R", help="Contiguous runs: slots, pow2 or oracle."),
+        str | None, opt.option("--reserve", "R", "Contiguous runs: slots, pow2 or oracle.")
     ] = None,
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Share pages of common prefixes.")
@@ -52,7 +50,7 @@ def replay(
     max_running: opt.MaxRunning = 256,
     step_time: opt.StepTime = None,
     first: Annotated[
-        int | None, typer.Option("--first", metavar="N", min=1, help="Only the first N arrivals.")
+        int | None, opt.option("--first", "N", "Only the first N arrivals.", min=1)
     ] = None,
     read_as: opt.Format = None,
     unusable: opt.Unusable = None,
@@ -78,7 +76,7 @@ def replay(
         )
     from kvledger.replays.policies import Arrivals, Contiguous, Paged, Saturated
     from kvledger.replays.replay import replay as run
-    from kvledger.report.deployment import first_arrivals
+    from kvledger.traces.trace import first_arrivals
 
     clock: Clock = Saturated() if step_time is None else Arrivals(*opt.step_seconds(step_time))
     policy: Paged | Contiguous = Paged(page_size, prefix_cache=prefix_cache)
@@ -126,30 +124,27 @@ def _summary(result: Replay) -> dict[str, Any]:
     steps = growth.settled(result)
     n = steps.stop - steps.start
     mean = {name: Fraction(int(growth.part(result, name)[steps].sum()), n) for name in growth.PARTS}
+    tokens = ("recomputed_tokens", "hit_tokens", "computed_prompt_tokens")
     return {
         "settled_steps": n,
         "mean_slots": mean,
         "mean_shared_tokens": Fraction(int(result.shared_tokens[steps].sum()), n),
         "mean_running": Fraction(int(result.running[steps].sum()), n),
         "steps": len(result),
-        "finished": result.count("finished"),
-        "refused": result.count("refused"),
+        **{state: result.count(state) for state in ("finished", "refused")},
         "preempted": result.total("preempted"),
         "blocked_steps": int(result.blocked.sum()),
-        "recomputed_tokens": result.total("recomputed_tokens"),
-        "hit_tokens": result.total("hit_tokens"),
-        "computed_prompt_tokens": result.total("computed_prompt_tokens"),
+        **{name: result.total(name) for name in tokens},
     }
 
 
 def _replay_rows(found: dict[str, Any], prefix_cache: bool) -> list[list[str]]:
-    words = {
-        "blocked_steps": "steps that blocked somebody",
-        "recomputed_tokens": "recomputed tokens",
-    }
-    counts = ("finished", "refused", "steps", "blocked_steps", "preempted", "recomputed_tokens")
-    rows = [[words.get(name, name), f"{found[name]:,}"] for name in counts]
-    rows.insert(2, ["mean running", f"{float(found['mean_running']):,.1f}"])
+    rows = [[name, f"{found[name]:,}"] for name in ("finished", "refused")]
+    rows.append(["mean running", f"{float(found['mean_running']):,.1f}"])
+    rows.append(["steps", f"{found['steps']:,}"])
+    rows.append(["steps that blocked somebody", f"{found['blocked_steps']:,}"])
+    rows.append(["preempted", f"{found['preempted']:,}"])
+    rows.append(["recomputed tokens", f"{found['recomputed_tokens']:,}"])
     if prefix_cache:
         prompts = max(found["hit_tokens"] + found["computed_prompt_tokens"], 1)
         rows.append(["prompt tokens found cached", f"{found['hit_tokens'] / prompts:.2%}"])
@@ -167,38 +162,24 @@ def sweep(
             autocompletion=opt.complete_trace,
         ),
     ],
-    capacity: Annotated[
-        str, typer.Option("--capacity", metavar="S,S,…", help="Slots of the pool, whole pages.")
-    ],
-    page_size: Annotated[
-        str, typer.Option("--page-size", metavar="P,P,…", help="Page sizes in slots.")
-    ] = "16",
+    capacity: Annotated[str, opt.option("--capacity", "S,S,…", "Slots of the pool, whole pages.")],
+    page_size: Annotated[str, opt.option("--page-size", "P,P,…", "Page sizes in slots.")] = "16",
     reserve: Annotated[
-        str | None,
-        typer.Option(
-            "--reserve", metavar="R,R,…", help="Contiguous runs too: slots, pow2, oracle."
-        ),
+        str | None, opt.option("--reserve", "R,R,…", "Contiguous runs too: slots, pow2, oracle.")
     ] = None,
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache", help="Share pages of common prefixes, of known ids.")
     ] = False,
     max_running: opt.MaxRunning = 256,
-    jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", min=-1, help="Processes; -1 is one a core.")
-    ] = -1,
+    jobs: Annotated[int, opt.option("--jobs", "N", "Processes; -1 is one a core.", min=-1)] = -1,
     scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler", metavar="ADDRESS", help="Run on this Dask scheduler's cluster."
-        ),
+        str | None, opt.option("--scheduler", "ADDRESS", "Run on this Dask scheduler's cluster.")
     ] = None,
     store: Annotated[
-        str | None,
-        typer.Option("--store", metavar="DIR", help="Keep finished rows there, and go on from it."),
+        str | None, opt.option("--store", "DIR", "Keep finished rows there, and go on from it.")
     ] = None,
     out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="FILE.csv", help="Write every column to this file."),
+        str | None, opt.option("--out", "FILE.csv", "Write every column to this file.")
     ] = None,
     read_as: opt.Format = None,
     unusable: opt.Unusable = None,
@@ -220,15 +201,8 @@ def sweep(
     policies: list[Paged | Contiguous] = [Paged(size, prefix_cache=prefix_cache) for size in sizes]
     policies += [Contiguous(cast(Any, each)) for each in others]
     named = opt.named_traces(traces, opt.reading(read_as, unusable))
-    table = run(
-        named,
-        policies,
-        capacities,
-        max_running=max_running,
-        scheduler=scheduler,
-        store=store,
-        n_jobs=jobs,
-    )
+    places: dict[str, Any] = {"scheduler": scheduler, "store": store, "n_jobs": jobs}
+    table = run(named, policies, capacities, max_running=max_running, **places)
     rows = cast(list[dict[str, Any]], table.astype(object).to_dict("records"))
     parts: list[str | Table] = [_sweep_table(rows)]
     if out is not None:

@@ -35,28 +35,26 @@ def decide(
     tensor_parallel: opt.Ranks = 1,
     page_size: Annotated[
         str | None,
-        typer.Option(
+        opt.option(
             "--page-size",
-            metavar="P,P,…",
-            help="Page sizes to test, in slots.",
-            show_default="all that engines take, and more",
+            "P,P,…",
+            "Page sizes to test, in slots.",
+            "all that engines take, and more",
         ),
     ] = None,
     metadata: Annotated[
-        str, typer.Option("--metadata", metavar="NAME", help="What is kept for pages, or none.")
+        str, opt.option("--metadata", "NAME", "What is kept for pages, or none.")
     ] = "vllm",
     record: Annotated[
         str | None,
-        typer.Option(
+        opt.option(
             "--record",
-            metavar="FILE",
-            help="A record of kvledger measure, or none.",
-            show_default="the latest of a GPU, if there is one",
+            "FILE",
+            "A record of kvledger measure, or none.",
+            "the latest of a GPU, if there is one",
         ),
     ] = None,
-    peer: Annotated[
-        str | None, typer.Option("--peer", metavar="NAME", help="Whose times of the record.")
-    ] = None,
+    peer: Annotated[str | None, opt.option("--peer", "NAME", "Whose times of the record.")] = None,
     prefix: Annotated[
         Literal["ids", "expected", "none"],
         typer.Option(
@@ -65,11 +63,10 @@ def decide(
         ),
     ] = "ids",
     kernel: Annotated[
-        str | None,
-        typer.Option("--kernel", metavar="ID", help="Test only what this kernel reads."),
+        str | None, opt.option("--kernel", "ID", "Test only what this kernel reads.")
     ] = None,
     tolerance: Annotated[
-        str, typer.Option("--tolerance", metavar="SHARE", help="Accepted excess over the best.")
+        str, opt.option("--tolerance", "SHARE", "Accepted excess over the best.")
     ] = "1/100",
     read_as: opt.Format = None,
     unusable: opt.Unusable = None,
@@ -113,20 +110,17 @@ def report(
     trace: opt.TraceName,
     model: opt.ModelName,
     kv_memory: opt.Memory,
-    out: Annotated[
-        str,
-        typer.Option("--out", metavar="DIR", help="The folder to make; it must not hold files."),
-    ],
+    out: Annotated[str, opt.option("--out", "DIR", "The folder to make; it must not hold files.")],
     force: Annotated[
         bool, typer.Option("--force", help="Replace an earlier report in that folder.")
     ] = False,
     model_name: Annotated[
         str | None,
-        typer.Option(
+        opt.option(
             "--model-name",
-            metavar="NAME",
-            help="What to call a model that is read from a file.",
-            show_default="the base name of the file",
+            "NAME",
+            "What to call a model that is read from a file.",
+            "the base name of the file",
         ),
     ] = None,
     dtype: opt.Dtype = None,
@@ -134,8 +128,7 @@ def report(
     page_size: opt.PageSize = 16,
     max_running: opt.MaxRunning = 256,
     first: Annotated[
-        int,
-        typer.Option("--first", metavar="N", min=1, help="Arrivals to replay, of those there are."),
+        int, opt.option("--first", "N", "Arrivals to replay, of those there are.", min=1)
     ] = 100_000,
     step_time: opt.StepTime = None,
     read_as: opt.Format = None,

@@ -20,10 +20,9 @@ NOT_MEASURED = "not measured"
 
 
 class End(NamedTuple):
-    """Where a range ends: the next page size tested, and what it costs too much.
+    """The next page size tested beyond a range, and what it costs above the best.
 
-    ``excess_share`` is what it costs above the best, ``term`` the part that grows most from the
-    best to it, and ``grows_slots`` by how much.
+    ``term`` is the part that grows most from the best to it, ``grows_slots`` by how much.
     """
 
     page_size: int
@@ -64,14 +63,12 @@ class Change(NamedTuple):
     ----------
     page_size : int
         The other page size.
-    c_slots : Fraction or None
-        All that a page costs, in slots, where the two are even. None if no cost is low enough.
-    mean_tokens : Fraction or None
-        Tokens a request holds on average where they are even, with every request longer or
-        shorter by the same and the slack as it is. None if no length does it.
+    c_slots, mean_tokens : Fraction or None
+        Where the two are even: all that a page costs, in slots; tokens a request holds on average,
+        with every request longer or shorter by the same and the slack as it is. None if no cost is
+        low enough, or no length does it.
     lost_slots : Fraction
-        What the best would have to cost more for each request, through sharing lost or anything
-        else.
+        What the best would have to cost more for each request, through sharing lost or else.
     diverging_share : Fraction or None
         The share of requests that would have to lose (p - 1) / 2 tokens of a prefix to do that.
         None if all of them would not be enough, or if sharing favours the best.
@@ -96,16 +93,8 @@ def answer_of(
 ) -> Answer:
     """Find the page sizes within a share of the best; of those that cost the same, the larger.
 
-    Parameters
-    ----------
-    of : str
-        What is measured.
-    base : Fraction
-        What every page size costs, in slots.
-    parts : mapping of int to mapping of str to Fraction
-        For each page size, ascending, what each part adds.
-    tolerance : Fraction
-        Accepted excess over the least cost, as a share of it.
+    ``of`` says what is measured, ``base`` what every page size costs, in slots, and ``parts``,
+    for each page size, ascending, what each part adds; ``tolerance`` is the share.
 
     Examples
     --------
@@ -135,12 +124,8 @@ def tolerated(page_size: int, lines: Mapping[int, Line], tolerance: Fraction) ->
     """Return the costs of a page for which a page size is within a share of the best.
 
     Being within a share of one other page size is an inequality that is linear in the cost. The
-    costs that fulfil all of them are one interval, with exact ends.
-
-    Returns
-    -------
-    Interval or None
-        ``c_from <= c <= c_to``; ``c_to`` may be ``math.inf``. None if no cost does it.
+    costs that fulfil all of them are one interval, with exact ends; ``c_to`` may be ``math.inf``.
+    None if no cost does it.
 
     Examples
     --------
@@ -240,10 +225,8 @@ def answer_lines(
     else:
         out = sum(answer.low <= size <= answer.high for size in tested) - len(answer.near)
         but = f", but for {out} of the page sizes between" if out else ""
-        yield (
-            f"{title}: {answer.low} to {answer.high} are within {share} of the best, "
-            f"{answer.best}{but}"
-        )
+        near = f"{title}: {answer.low} to {answer.high}"
+        yield f"{near} are within {share} of the best, {answer.best}{but}"
     for words, end in (("below", answer.below), ("above", answer.above)):
         if end is None:
             yield f"  {words}: no page size was tested"
@@ -254,23 +237,12 @@ def answer_lines(
             )
 
 
-def read_words(read: ReadTime | None, why_not: str) -> str:
-    """Say what reading a page through the table costs, or why that is not known."""
-    if read is None:
-        return f"{NOT_MEASURED} ({why_not})"
-    line = "" if read.straight else "; the times do not lie on a line"
-    return (
-        f"{number(read.c_slots)} slots a page (between {number(read.c_low)} and "
-        f"{_end_words(read)}) on {read.device}{line}"
-    )
-
-
 def read_lines(read: ReadTime) -> Iterator[str]:
     """Say where the cost of reading a page was measured, and how well."""
     where = "" if read.on_gpu else ", a CPU: it says nothing of a GPU"
     yield (
         f"  measured on {read.device}{where}: {read.peer} on {read.case}, "
-        f"{number(read.c_slots)} slots a page ({number(read.c_low)} to {_end_words(read)}); off "
+        f"{number(read.c_slots)} slots a page ({number(read.c_low)} to {end_words(read)}); off "
         f"the line by {number(100 * read.residual_share)}% at worst, where repetitions spread by "
         f"{number(100 * read.spread_share)}%"
     )
@@ -278,15 +250,9 @@ def read_lines(read: ReadTime) -> Iterator[str]:
         yield "  the times do not lie on a line: a page's cost is not one number"
 
 
-def _end_words(read: ReadTime) -> str:
+def end_words(read: ReadTime) -> str:
+    """Write the upper end of the measured cost of reading a page."""
     return "no end" if read.c_high is None else number(read.c_high)
-
-
-def interval_words(least: Answer, most: Answer | None) -> str:
-    """Say the ranges at both ends of the measured interval of the cost of reading."""
-    ends = [least] if most is None else [least, most]
-    ranges = " and ".join(f"{each.low} to {each.high}" for each in ends)
-    return f"  at the ends of the measured interval: {ranges}{', and no end' * (most is None)}"
 
 
 def prefix_words(lost_slots: Fraction, page_size: int, prefixes: CommonPrefixes | None) -> str:

@@ -66,11 +66,9 @@ class Decision:
     read, prefix : ReadTime or None; {"ids", "expected"} or None
         The measured cost of reading, and where the cost of lost prefixes comes from; where one is
         None, ``why_no_read`` or ``why_no_prefix`` says why.
-    sizes : tuple of SizeCost
-        Every page size tested, ascending.
-    tolerance, kernel : Fraction, str or None
-        Accepted excess over the least cost, as a share of it; the kernel whose page sizes alone
-        were tested.
+    sizes, tolerance, kernel : tuple of SizeCost, Fraction, str or None
+        Every page size tested, ascending; the accepted excess over the least cost, a share of it;
+        the kernel whose page sizes alone were tested.
     """
 
     workload: Workload
@@ -127,22 +125,13 @@ class Decision:
 
     @property
     def in_both(self) -> tuple[int, ...] | None:
-        """Page sizes near the best in memory and near the best in time, each by itself.
-
-        None where time is not measured; empty where no page size is both.
-        """
+        """Page sizes near the best in memory and in time, each by itself; None if not measured."""
         if self.time is None:
             return None
         return tuple(size for size in self.memory.near if size in set(self.time.near))
 
     def cost(self, page_size: int) -> SizeCost:
-        """Return the costs of one page size.
-
-        Raises
-        ------
-        LedgerError
-            If it was not tested.
-        """
+        """Return the costs of one page size; raises LedgerError if it was not tested."""
         for cost in self.sizes:
             if cost.page_size == page_size:
                 return cost
@@ -154,11 +143,8 @@ class Decision:
     def needs(self, page_size: int) -> Interval | None:
         """Return what a page must cost, all told, for a page size to be within the tolerance.
 
-        Returns
-        -------
-        Interval or None
-            Costs ``c_from <= c <= c_to`` in slots a page, exact, whether or not reading was
-            measured; None if no cost does it. ``charges.c_slots`` is what is counted here.
+        Exact, in slots a page, whether or not reading was measured; None if no cost does it.
+        ``charges.c_slots`` is what is counted here.
 
         Examples
         --------
@@ -222,13 +208,10 @@ class Decision:
         return answers.answer_of(of, base, parts, self.tolerance)
 
     def frame(self, *, every: bool = False) -> pd.DataFrame:
-        """Lay out the costs, one row a page size.
+        """Lay out the costs, exact, one row a page size; None is "not measured".
 
-        Parameters
-        ----------
-        every : bool
-            All page sizes tested. Else the powers of two, those that engines take or fix, the best
-            and the ends of the range.
+        Without ``every`` page size tested, the rows are the powers of two, those that engines take
+        or fix, the best and the ends of the range.
 
         Returns
         -------
@@ -237,8 +220,7 @@ class Decision:
             shared_lost_slots, read_slots and allocation_slots, means in slots; memory_slots,
             time_slots and total_slots; total_bytes (of the model); allocations_per_token and
             allocation_ns (of the host, a token); above_best (of the answer, a share) and near
-            (within the tolerance); kernels (how many for this model's heads accept it). Exact;
-            None is "not measured".
+            (within the tolerance); kernels (how many for this model's heads accept it).
         """
         import pandas as pd
 
@@ -316,12 +298,11 @@ class Decision:
             lost = self.cost(self.answer.best).shared_lost_slots or Fraction(0)
             found = workload.prefixes if self.prefix == "ids" else None
             prefix = answers.prefix_words(lost, self.answer.best, found)
-        n_bytes = number(c * shape.bytes_per_token)
+        n_bytes, best = number(c * shape.bytes_per_token), self.answer.best
         lines += ["", *self._range_lines("Memory", self.memory), *self._time_lines(), ""]
         lines.append(f"Shared prefix lost to rounding: {prefix}")
         lines.append(f"A page costs {number(c)} slots ({n_bytes} bytes) as counted here.")
-        for change in self.changes:
-            lines.append(answers.change_words(change, self.answer.best, shape.bytes_per_token))
+        lines += [answers.change_words(each, best, shape.bytes_per_token) for each in self.changes]
         return "\n".join(lines)
 
     def _range_lines(self, title: str, answer: Answer) -> Iterator[str]:
@@ -333,11 +314,13 @@ class Decision:
             return [f"Time to read through the table: not measured ({self.why_no_read})"]
         both = answers.span_words(self.in_both)
         together = "Memory and time, a slot held for the time to read one"
+        ends = [f"{end.low} to {end.high}" for end in self.read_interval if end is not None]
+        no_end = ", and no end" * (len(ends) == 1)
         return [
             *self._range_lines("Time", self.time),
             *answers.read_lines(self.read),
             *self._range_lines(together, self.answer),
-            answers.interval_words(*self.read_interval),
+            f"  at the ends of the measured interval: {' and '.join(ends)}{no_end}",
             f"Near the best in memory and in time, each by itself: {both}",
         ]
 
@@ -349,11 +332,10 @@ class Decision:
         return sizes & (ends | set(DEFAULT_PAGE_SIZES) | _engine_sizes())
 
     def _allocation_ns(self, cost: SizeCost) -> Fraction | None:
-        if self.read is None or self.read.allocation_s is None:
+        seconds = None if self.read is None else self.read.allocation_s
+        if seconds is None or cost.allocations_per_token is None:
             return None
-        if cost.allocations_per_token is None:
-            return None
-        return 10**9 * exact_cost(self.read.allocation_s) * cost.allocations_per_token
+        return 10**9 * exact_cost(seconds) * cost.allocations_per_token
 
 
 def decide(
@@ -376,17 +358,14 @@ def decide(
     trace : Trace, LengthMarginals, lengths, str or Path
         As :func:`~kvledger.decision.workload.workload_of` takes it: a trace is
         averaged over growth, plain lengths are taken as held.
-    model : str or Model
-        Whose bytes a token turn bytes into slots.
-    page_sizes : iterable of int, optional
-        Those of :func:`default_page_sizes` if not given.
+    model, page_sizes : str or Model, iterable of int
+        Whose bytes a token turn bytes into slots; :func:`default_page_sizes` if none are given.
     metadata : str, mapping, iterable of Structure or None
         What is kept for pages, as :func:`~kvledger.models.engines.structures_of` takes it.
-    record : Record, optional
-        A measurement of attention. Without one, or without one of this model's heads, the time to
-        read is absent. The record of a CPU is used as what it is: text and tables name its device.
-    peer : str, optional
-        Whose times of the record.
+    record, peer : Record, str, optional
+        A measurement of attention, and whose times of it. Without one, or without one of this
+        model's heads, the time to read is absent. The record of a CPU is used as what it is: text
+        and tables name its device.
     prefix : {"ids", "expected"} or None
         Shared prefixes lost to rounding: from the page ids of the trace where it has them; as the
         published expectation, which is an assumption; or left out.
@@ -397,10 +376,6 @@ def decide(
         :func:`~kvledger.models.engines.load_page_size_rules`.
     tolerance : int, float, Decimal or Fraction
         Accepted excess over the least cost, as a share of it.
-
-    Returns
-    -------
-    Decision
 
     Raises
     ------

@@ -14,8 +14,7 @@ import pandas as pd
 
 from kvledger.accounting.allocations import expected_tail_slack
 from kvledger.core.errors import LedgerError
-from kvledger.decision import answers as wording
-from kvledger.decision.answers import NOT_MEASURED, range_words, span_words
+from kvledger.decision.answers import NOT_MEASURED, end_words, number, range_words, span_words
 from kvledger.decision.decide import Decision, decide
 from kvledger.decision.page_costs import TERMS
 from kvledger.decision.workload import Workload
@@ -38,25 +37,11 @@ def _frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 def answers(
     workloads: Workloads, models: Iterable[str | Model], *, page_size: int, **settings: Any
 ) -> pd.DataFrame:
-    """Decide for every trace and model, by memory alone.
+    """Decide for every trace and model, by memory alone; settings are those of `decide`.
 
-    Parameters
-    ----------
-    workloads : mapping of str to Workload
-        The traces.
-    models : iterable of str or Model
-        The models.
-    page_size : int
-        A page size whose cost is held against the best.
-    **settings
-        As :func:`~kvledger.decide` takes them.
-
-    Returns
-    -------
-    DataFrame
-        trace, model, mean_tokens (held), kv_bytes_per_token, c_slots (a page's cost as counted),
-        best, low, high, below and above (the part that decides at each end; None where no page
-        size tested is too small or too large), excess_share (of ``page_size`` over the best).
+    Columns: trace, model, mean_tokens (held), kv_bytes_per_token, c_slots (a page's cost as
+    counted), best, low, high, below and above (the part that decides at each end; None where no
+    page size tested is too small or too large), excess_share (of ``page_size`` over the best).
 
     Examples
     --------
@@ -68,8 +53,7 @@ def answers(
     >>> frame[["best", "above", "excess_share"]].iloc[0].tolist()
     [2, 'tail slack', Fraction(1, 9)]
     """
-    rows = []
-    models = list(models)
+    rows, models = [], list(models)
     for name, workload in workloads.items():
         for model in models:
             decision = decide(workload, model, **settings)
@@ -83,34 +67,28 @@ def answers(
                     "kv_bytes_per_token": decision.shape.bytes_per_token,
                     "c_slots": decision.charges.c_slots,
                     **{end: getattr(memory, end) for end in _ENDS},
-                    **{
-                        side: None if end is None else TERMS[end.term] for side, end in ends.items()
-                    },
+                    **{at: None if end is None else TERMS[end.term] for at, end in ends.items()},
                     "excess_share": decision.cost(page_size).memory_slots / memory.cost_slots - 1,
                 }
             )
     return _frame(rows)
 
 
-def spread(frame: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Gather answers by ``"trace"`` or ``"model"``: the least and the greatest over the other.
+def spread(frame: pd.DataFrame) -> pd.DataFrame:
+    """Gather answers by trace: the least and the greatest over the models.
 
-    Columns: the name, mean_tokens or kv_bytes_per_token (in whose order the rows are), rule_high
-    (of a trace: the largest near the best, by :func:`rule_ends`), and for each of best, low and
-    high the least and the greatest, as best_least and so on.
+    Columns: trace, mean_tokens (in whose order the rows are), rule_high (the largest near the
+    best, by :func:`rule_ends`), and for each of best, low and high the least and the greatest, as
+    best_least and so on.
     """
-    key = {"trace": "mean_tokens", "model": "kv_bytes_per_token"}.get(by)
-    if key is None:
-        raise LedgerError(f"by is {by!r}; accepted: 'trace', 'model'")
     rows: list[dict[str, Any]] = []
-    for name, group in frame.groupby(by, sort=False):
-        row: dict[str, Any] = {by: name, key: group[key].iloc[0]}
-        if by == "trace":
-            row["rule_high"] = rule_ends(row[key])[1]
+    for name, group in frame.groupby("trace", sort=False):
+        tokens = group["mean_tokens"].iloc[0]
+        row = {"trace": name, "mean_tokens": tokens, "rule_high": rule_ends(tokens)[1]}
         for end in _ENDS:
             row |= {f"{end}_least": group[end].min(), f"{end}_greatest": group[end].max()}
         rows.append(row)
-    return _frame(sorted(rows, key=lambda row: row[key]))
+    return _frame(sorted(rows, key=lambda row: row["mean_tokens"]))
 
 
 def moves(frame: pd.DataFrame) -> pd.DataFrame:
@@ -135,18 +113,9 @@ def rule_ends(
 ) -> tuple[Fraction | None, Fraction]:
     """Return where the two ranges end by rule of thumb: time from c / e, memory up to 1 + 2 e L.
 
-    With remainders that are uniform and nothing else held for pages, slack is (p - 1) / 2 of L
-    tokens; with c slots to read a page, time is c / p of a token's. Each is the share e of its
-    best at these page sizes.
-
-    Parameters
-    ----------
-    mean_tokens : Fraction
-        Tokens a request holds on average, L.
-    c_read : Fraction, optional
-        Slots to read a page, c; without it the first is None.
-    tolerance : Fraction
-        The share, e.
+    With remainders that are uniform and nothing else held for pages, slack is (p - 1) / 2 of the L
+    tokens that a request holds on average; with c slots to read a page (the first is None without
+    it), time is c / p of a token's. Each is the share e of its best at these page sizes.
 
     Examples
     --------
@@ -155,11 +124,6 @@ def rule_ends(
     """
     low = None if c_read is None else c_read / tolerance
     return low, 1 + 2 * tolerance * mean_tokens
-
-
-def meeting_c(mean_tokens: Fraction, tolerance: Fraction = Fraction(1, 100)) -> Fraction:
-    """Return the most that reading a page may cost for the two ranges of `rule_ends` to meet."""
-    return tolerance * rule_ends(mean_tokens, tolerance=tolerance)[1]
 
 
 def shares(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
@@ -204,17 +168,12 @@ def memory_parts(decision: Decision) -> pd.DataFrame:
     """
     if decision.prefix is not None:
         raise LedgerError("prefixes are shared; parts that are held are laid out without sharing")
-    return _frame(
-        {
-            "page_size": cost.page_size,
-            "tokens": decision.workload.mean_tokens,
-            "tail_slack_slots": cost.tail_slack_slots,
-            "metadata_slots": cost.metadata_slots,
-            "memory_slots": cost.memory_slots,
-            "above_best": cost.memory_slots / decision.memory.cost_slots - 1,
-        }
-        for cost in decision.sizes
-    )
+    frame = decision.frame(every=True)
+    above = [slots / decision.memory.cost_slots - 1 for slots in frame["memory_slots"]]
+    frame["above_best"] = pd.Series(above, dtype=object)
+    frame.insert(1, "tokens", pd.Series([decision.workload.mean_tokens] * len(frame), dtype=object))
+    parts = ["tail_slack_slots", "metadata_slots", "memory_slots"]
+    return frame[["page_size", "tokens", *parts, "above_best"]]
 
 
 def costs(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
@@ -230,11 +189,8 @@ def costs(decision: Decision, page_sizes: Iterable[int]) -> pd.DataFrame:
     frame["memory_above_best"] = pd.Series(above, dtype=object)
     columns = {
         "page_size": "page size",
-        "tail_slack_slots": "tail slack",
-        "metadata_slots": "metadata",
-        "shared_lost_slots": "shared prefix lost",
+        **TERMS,
         "read_slots": "time to read",
-        "allocation_slots": "allocation",
         "allocations_per_token": "allocations a token",
         "allocation_ns": "allocation, ns a token",
         "memory_above_best": "memory above best",
@@ -252,7 +208,14 @@ def read_words(decision: Decision) -> str:
     >>> read_words(decide([5, 9, 17], "Llama-3.1-8B"))
     'not measured (there is no record from a GPU)'
     """
-    return wording.read_words(decision.read, decision.why_no_read)
+    read = decision.read
+    if read is None:
+        return f"{NOT_MEASURED} ({decision.why_no_read})"
+    line = "" if read.straight else "; the times do not lie on a line"
+    return (
+        f"{number(read.c_slots)} slots a page (between {number(read.c_low)} and "
+        f"{end_words(read)}) on {read.device}{line}"
+    )
 
 
 def read_interval(decision: Decision) -> tuple[float, float, float | None] | None:
@@ -276,25 +239,18 @@ def needed(
     chosen, rows = list(chosen), []
     for name, workload in workloads.items():
         decision = decide(workload, model, **settings)
-        c, size_bytes = decision.charges.c_slots, decision.shape.bytes_per_token
+        c, tokens = decision.charges.c_slots, workload.mean_tokens
         for size in chosen:
             needs = decision.needs(size)
             ends = (None, None) if needs is None else (needs.c_from, needs.c_to)
-            low, high = (end if isinstance(end, Fraction) else None for end in ends)
-            rows.append(
-                {
-                    "trace": name,
-                    "mean_tokens": workload.mean_tokens,
-                    "page_size": size,
-                    "c_from": low,
-                    "c_to": high,
-                    "bytes_from": None if low is None else low * size_bytes,
-                    "bytes_to": None if high is None else high * size_bytes,
-                    "c_slots": c,
-                    "met": needs is not None and needs.c_from <= c <= needs.c_to,
-                }
-            )
-    return _frame(rows)
+            slots = [end if isinstance(end, Fraction) else None for end in ends]
+            n_bytes = [
+                None if end is None else end * decision.shape.bytes_per_token for end in slots
+            ]
+            met = needs is not None and needs.c_from <= c <= needs.c_to
+            rows.append([name, tokens, size, *slots, *n_bytes, c, met])
+    columns = ["trace", "mean_tokens", "page_size", "c_from", "c_to", "bytes_from", "bytes_to"]
+    return pd.DataFrame(rows, columns=[*columns, "c_slots", "met"], dtype=object)
 
 
 def page_sizes_in_use() -> pd.DataFrame:
@@ -348,20 +304,11 @@ def measured(
 ) -> pd.DataFrame:
     """Put what records say of the time to read beside memory, trace by trace.
 
-    Parameters
-    ----------
-    records : mapping of str to Record or None
-        By what they are of, such as "a GPU"; None where there is no record.
-    workloads, model : mapping of str to Workload, str or Model
-        The traces, and the model; a record without its heads says nothing of it.
-
-    Returns
-    -------
-    DataFrame
-        measured on, device, trace, c, c from, c to (slots a page), a line ("yes" or "no"), off it
-        and spread (of the worst page size and of its repetitions, shares), memory, time, both,
-        added (ranges of page sizes near the best). One row says that nothing was measured where
-        there is no record, or none of the model's heads.
+    ``records`` are named by what they are of, such as "a GPU". Columns: measured on, device,
+    trace, c, c from, c to (slots a page), a line ("yes" or "no"), off it and spread (of the worst
+    page size and of its repetitions, shares), memory, time, both, added (ranges of page sizes near
+    the best). One row says that nothing was measured where there is no record, or none of the
+    model's heads.
     """
     rows: list[dict[str, object]] = []
     for kind, record in records.items():

@@ -86,23 +86,13 @@ def cache_shape(model: str | Model) -> CacheShape:
 class ReadTime:
     """The cost of reading a page through the table, in the time of token slots.
 
-    Attributes
-    ----------
-    device, on_gpu, file : str, bool, str
-        What was measured on and the day, whether that was a GPU, and the record's file.
-    case, peer : str
-        The case that was measured, and the kernel.
-    c_slots, c_low, c_high : Fraction
-        Slots a page and the ends of its interval, as :class:`~kvledger.measure.fit.PageCost`
-        gives them; a cost below nothing counts as nothing. ``c_high`` is None if it has no bound.
-    straight : bool
-        Whether the times do lie on the fitted line; if not, a page's cost is not one number.
-    residual_share, spread_share : float
-        How far the worst page size is off the line, and how far its repetitions spread.
-    slot_s : float
-        Seconds to read one slot in one layer.
-    allocation_s : float or None
-        Seconds of the host for each page given out, where the record has them.
+    ``device`` names what was measured on and the day, ``file`` the record, ``case`` and ``peer``
+    what was measured and whose kernel. ``c_slots`` is in slots a page, with the ends of its
+    interval (``c_high`` None without a bound), as :class:`~kvledger.measure.fit.PageCost` gives
+    them; below nothing counts as nothing. If the times are not ``straight``, on the fitted line,
+    a page's cost is not one number: ``residual_share`` is how far the worst page size is off it,
+    ``spread_share`` how far its repetitions spread. ``slot_s`` is seconds to read one slot in one
+    layer, ``allocation_s`` the host's seconds for each page given out, None if not recorded.
     """
 
     device: str
@@ -139,8 +129,7 @@ def read_time(record: Record, shape: CacheShape, *, peer: str | None = None) -> 
     Raises
     ------
     LedgerError
-        If no case has the model's heads, or none of those that have was timed at three page
-        sizes; the message lists what there is.
+        If no case has the model's heads, or none of them was timed at three page sizes.
     """
     from kvledger.measure.fit import MIN_PAGE_SIZES, page_cost
 
@@ -157,16 +146,16 @@ def read_time(record: Record, shape: CacheShape, *, peer: str | None = None) -> 
         )
     for case in cases:
         swept = _swept(record, case.id, MIN_PAGE_SIZES)
-        chosen = peer or min(swept, key=lambda each: swept[each], default="")
-        if chosen not in swept:
+        swept = [each for each in swept if not peer or each == peer]
+        if not swept:
             continue
-        cost = page_cost(record, case.id, chosen)
+        cost = page_cost(record, case.id, swept[0])
         return ReadTime(
             device=record.label,
             on_gpu=record.device.kind == "cuda",
             file=record.file,
             case=case.id,
-            peer=chosen,
+            peer=swept[0],
             c_slots=exact_cost(max(cost.c_slots, 0.0)),
             c_low=exact_cost(max(cost.c_low, 0.0)),
             c_high=exact_cost(max(cost.c_high, 0.0)) if np.isfinite(cost.c_high) else None,
@@ -203,21 +192,20 @@ def _has_shape(case: CaseShape, shape: CacheShape) -> bool:
     return (case.kv_heads, case.kv_bytes) == (shape.kv_heads, bytes_here)
 
 
-def _swept(record: Record, case: str, at_least: int) -> dict[str, tuple[bool, bool, int]]:
-    """Peers with a sweep of a case, each with its place in line: least is first."""
+def _swept(record: Record, case: str, at_least: int) -> list[str]:
+    """Peers with a sweep of a case; the one whose times are taken is first."""
     sizes: dict[str, set[int]] = {}
     for timing in record.timings:
         if timing.case == case and timing.layout == "random":
             sizes.setdefault(timing.peer, set()).add(timing.page_size)
-    return {
-        peer: (peer != _OWN, peer.startswith(_GATHERS), -len(found))
-        for peer, found in sizes.items()
-        if len(found) >= at_least
-    }
+    swept = [peer for peer, found in sizes.items() if len(found) >= at_least]
+    return sorted(swept, key=lambda p: (p != _OWN, p.startswith(_GATHERS), -len(sizes[p])))
 
 
 class SizeCost(NamedTuple):
     """What one page size costs. Slots, entries and pages are a request's, averaged over steps.
+
+    What is not known or not measured is None.
 
     Attributes
     ----------
@@ -225,21 +213,15 @@ class SizeCost(NamedTuple):
         Slots a page.
     entries, pages : Fraction
         Entries of its page table; pages held for it, fewer where a prefix is shared.
-    tail_slack_slots, metadata_slots : Fraction
-        Slack of the last page; bytes kept for pages, in slots of the model.
-    shared_lost_slots : Fraction or None
-        Of a common prefix, what is held again because it does not fill a page. None where it is
-        not known.
-    read_slots : Fraction or None
-        Time to read through the table, in the time of slots. None where it is not measured.
-    allocations_per_token : Fraction or None
-        Pages given out for each token generated. None where no token is.
-    allocation_slots : Fraction or None
-        Time of those allocations for the token of a step; None where it is not measured.
-    memory_slots : Fraction
-        Slots held: tokens not shared, slack, what sharing loses, and metadata.
-    time_slots : Fraction or None
-        Tokens read, and the two costs of time. None where reading is not measured.
+    tail_slack_slots, metadata_slots, shared_lost_slots : Fraction
+        Slack of the last page; bytes kept for pages, in slots of the model; of a common prefix,
+        what is held again because it does not fill a page.
+    read_slots, allocation_slots, allocations_per_token : Fraction or None
+        Time to read through the table, and of the allocations for the token of a step, in the time
+        of slots; pages given out for each token generated.
+    memory_slots, time_slots : Fraction
+        Slots held: tokens not shared, slack, what sharing loses, and metadata; tokens read, and
+        the two costs of time.
     """
 
     page_size: int
@@ -332,20 +314,9 @@ def size_costs(
 ) -> tuple[SizeCost, ...]:
     """Work out every cost of every page size, ascending.
 
-    Parameters
-    ----------
-    workload, charges : Workload, Charges
-        Of the trace; what a page costs.
-    page_sizes : iterable of int
-        Slots a page.
-    prefix : {"ids", "expected"} or None
-        Where a shared prefix is lost to rounding: from the trace's page ids; (p - 1) / 2 tokens
-        for each request, as if each one's common prefix ended anywhere in a page; or nowhere.
-
-    Raises
-    ------
-    LedgerError
-        For another ``prefix``, or a bad page size.
+    ``prefix`` says what rounding loses of shared prefixes: what the trace's page ids show;
+    (p - 1) / 2 tokens for each request, as if each one's common prefix ended anywhere in a page;
+    or nothing. Another one, or a bad page size, raises LedgerError.
 
     Examples
     --------

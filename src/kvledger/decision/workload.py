@@ -7,6 +7,7 @@ table of lengths, and slack and pages follow from it as from any other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,14 +39,9 @@ LONGEST = 1 << 24
 class CommonPrefixes:
     """How long the prefixes are that requests share with those held together with them.
 
-    Attributes
-    ----------
-    tokens, steps : int64 array, shape (k,)
-        Different lengths of a common prefix, as far as the page ids show it, and steps of the
-        requests whose prefix has that length.
-    held_together, ids_size : int
-        Requests in a row that were taken as held together, and tokens a page id stands for. What
-        is common within one is not seen.
+    ``tokens`` (shape (k,)) are the different lengths of a common prefix, as far as the page ids
+    show it, and ``steps`` those of the requests whose prefix has that length. ``held_together``
+    requests in a row were taken as held together; a page id stands for ``ids_size`` tokens.
     """
 
     tokens: IntArray
@@ -61,10 +57,9 @@ class CommonPrefixes:
     def lost_token_steps(self, page_size: int) -> int:
         """Return what is no longer shared with other pages than the ids', over requests and steps.
 
-        Larger pages round each prefix down to whole pages. That is exact if a page is several ids
-        long. If it is not, part of the last id's tokens might have filled one page more: the loss
-        is then the most it can be. Smaller pages are taken to share what the ids share: they may
-        share more, and nothing says how much.
+        Larger pages round each prefix down to whole pages: exact if a page is several ids long,
+        else the most it can be, as part of the last id's tokens might have filled one page more.
+        Smaller pages are taken to share what the ids share: nothing says how much more they may.
 
         Examples
         --------
@@ -85,10 +80,9 @@ class Workload:
     ----------
     name, requests : str, int
         What it is called, and how many requests it has.
-    held : LengthTable
-        How many requests and steps hold each length.
-    growth : bool
-        Whether lengths are averaged over growth; else they are as held, one step a request.
+    held, growth : LengthTable, bool
+        How many requests and steps hold each length, and whether these are averaged over growth;
+        else they are as held, one step a request.
     ended, started : LengthTable
         Lengths at which requests end and at which they start to decode (None without growth).
     prefixes : CommonPrefixes or None
@@ -154,12 +148,8 @@ def held_lengths(starts: LengthTable, ends: LengthTable) -> LengthTable:
     """Count how many requests and steps hold each length while requests grow.
 
     A request holds a length if it started at or below it and has not ended below it. So two
-    separate histograms, of starts and of ends, are enough.
-
-    Raises
-    ------
-    LedgerError
-        If a request would shrink, or is longer than 2^24 tokens.
+    separate histograms, of starts and of ends, are enough. Raises LedgerError if a request would
+    shrink, or is longer than 2^24 tokens.
 
     Examples
     --------
@@ -187,12 +177,7 @@ def common_prefixes(trace: Trace, held_together: int) -> CommonPrefixes | None:
     The trace is cut into groups of so many requests in a row, as
     :func:`~kvledger.neighbour_sharing` cuts it; a request shares with those ahead of it in its
     group. Only complete blocks of its prompt count. A request weighs as many steps as it holds
-    its prefix for.
-
-    Returns
-    -------
-    CommonPrefixes or None
-        None if the trace has no page ids.
+    its prefix for. None if the trace has no page ids.
 
     Examples
     --------
@@ -204,7 +189,7 @@ def common_prefixes(trace: Trace, held_together: int) -> CommonPrefixes | None:
     if trace.page_ids is None or trace.page_ids_size is None:
         return None
     size, group = trace.page_ids_size, _held_together(held_together)
-    steps_of: dict[int, int] = {}
+    steps_of: Counter[int] = Counter()
     seen: set[int] = set()
     prompts, outputs = trace.prompt_tokens.tolist(), trace.output_tokens.tolist()
     for i, (ids, prompt, output) in enumerate(zip(trace.page_ids, prompts, outputs, strict=True)):
@@ -213,9 +198,8 @@ def common_prefixes(trace: Trace, held_together: int) -> CommonPrefixes | None:
         complete = ids[: prompt // size]
         blocks = next((k for k, id in enumerate(complete) if id not in seen), len(complete))
         seen.update(complete)
-        steps_of[blocks * size] = steps_of.get(blocks * size, 0) + output + 1
-    tokens = np.array(sorted(steps_of), dtype=np.int64)
-    steps = np.array([steps_of[t] for t in tokens.tolist()], dtype=np.int64)
+        steps_of[blocks * size] += output + 1
+    tokens, steps = np.array(sorted(steps_of.items()), dtype=np.int64).T
     exact_sum(steps, "steps")
     return CommonPrefixes(tokens, steps, group, size)
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from kvledger.accounting.allocations import next_power_of_two
-from kvledger.core.errors import InputError, LedgerError
+from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable, as_lengths, whole, whole_page_size
 from kvledger.core.units import parse_bytes
 from kvledger.models.known import load_model, load_models
@@ -24,6 +23,7 @@ from kvledger.traces.trace import (
     TRACE_NAMES,
     LengthMarginals,
     Trace,
+    first_arrivals,
     load_lengths,
     load_trace,
 )
@@ -40,8 +40,6 @@ DEFAULT_FIRST = 100_000
 DEFAULT_STEP_S = (0.02, 0.0001, 0.00005)
 """Seconds a step, a running request and a prompt token: assumed, of the order of a large GPU."""
 
-_REQUESTS = "a whole number of requests, at least 1"
-
 
 @dataclass(frozen=True)
 class Deployment:
@@ -49,20 +47,16 @@ class Deployment:
 
     Attributes
     ----------
-    name : str
-        The trace: a committed one's name, or the base name of a file.
-    lengths : LengthMarginals
-        Requests by prompt and by final length, in tokens.
+    name, lengths : str, LengthMarginals
+        The trace: a committed one's name, or the base name of a file; and its lengths.
     requests : Trace or None
         The requests in order; None where only their lengths are known.
     left_out : mapping of str to int
         Rows of the source that are no request, by reason.
     model, kv_memory_bytes : Model, int
         What a token takes, and the memory of the cache.
-    page_size : int
-        Slots a page, where one page size is looked at.
-    max_running, first : int
-        Most requests that run at one time; most arrivals that are looked at in order.
+    page_size, max_running, first : int
+        Slots a page, most requests that run at one time, most arrivals looked at in order.
     step_s : tuple of three float
         Assumed seconds a step, a running request and a computed prompt token, as of
         :class:`~kvledger.Arrivals`.
@@ -82,7 +76,8 @@ class Deployment:
     def __post_init__(self) -> None:
         object.__setattr__(self, "page_size", whole_page_size(self.page_size))
         for name in ("max_running", "first"):
-            value = whole(getattr(self, name), name, minimum=1, accepted=_REQUESTS)
+            accepted = "a whole number of requests, at least 1"
+            value = whole(getattr(self, name), name, minimum=1, accepted=accepted)
             object.__setattr__(self, name, value)
         if self.capacity_slots < self.page_size:
             least = self.page_size * self.model.kv_bytes_per_token
@@ -111,85 +106,6 @@ class Deployment:
     def arrivals(self) -> Trace | None:
         """The first requests in order, as many as are looked at."""
         return None if self.requests is None else first_arrivals(self.requests, self.first)
-
-
-def read_deployment(
-    trace: str | Path,
-    model: str | Model,
-    kv_memory: str | int,
-    *,
-    reading: Mapping[str, Any] = MappingProxyType({}),
-    **settings: Any,
-) -> Deployment:
-    """Read a trace file or a committed trace, by name, with a model and a memory.
-
-    Parameters
-    ----------
-    trace : str or Path
-        What :func:`~kvledger.load_lengths` reads.
-    model : str or Model
-        What :func:`~kvledger.models.known.load_model` takes.
-    kv_memory : str or int
-        Bytes, or a text such as ``"60GiB"``.
-    reading : mapping
-        Options of :func:`~kvledger.load_trace`.
-    **settings
-        ``page_size``, ``max_running``, ``first`` and ``step_s`` of a :class:`Deployment`.
-
-    Examples
-    --------
-    >>> work = read_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB")
-    >>> work.capacity_slots, work.maximum
-    (491520, 16384)
-    """
-    requests, lengths = _read(trace, reading)
-    path = Path(trace)
-    return Deployment(
-        name=shown_name(path.name if path.exists() else lengths.name),
-        lengths=lengths,
-        requests=requests,
-        left_out=lengths.skipped,
-        model=load_model(model),
-        kv_memory_bytes=parse_bytes(kv_memory, "kv_memory"),
-        **settings,
-    )
-
-
-def _read(trace: str | Path, reading: Mapping[str, Any]) -> tuple[Trace | None, LengthMarginals]:
-    path, name = Path(trace), str(trace)
-    if name in TRACE_NAMES and not path.exists():
-        ordered = name in ("azure_conv_2023", "mooncake_conversation")
-        return (load_requests(name) if ordered else None), load_lengths(name)
-    if path.name.endswith(".lengths.csv") or not path.exists():
-        return None, load_lengths(trace)
-    requests = load_trace(path, **reading)
-    prompts, totals = as_lengths(requests.prompt_tokens), as_lengths(requests)
-    name = requests.name or path.name
-    return requests, LengthMarginals(name, prompts, totals, requests.skipped)
-
-
-def first_arrivals(trace: Trace, n: int) -> Trace:
-    """Return the first ``n`` requests of a trace; the trace itself if it has no more.
-
-    Examples
-    --------
-    >>> first_arrivals(Trace([5, 9, 17], [1, 2, 3], [0, 1, 4]), 2)
-    Trace(2 requests, 14 prompt + 3 output tokens, over 1.0 s)
-    """
-    n = whole(n, "first", minimum=1, accepted=_REQUESTS)
-    if n >= trace.n_requests:
-        return trace
-    return Trace(
-        trace.prompt_tokens[:n],
-        trace.output_tokens[:n],
-        None if trace.arrival_s is None else trace.arrival_s[:n],
-        None if trace.page_ids is None else trace.page_ids[:n],
-        trace.page_ids_size,
-        name=trace.name,
-    )
-
-
-# --------------------------------------------------------------------------- settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,51 +156,61 @@ def open_deployment(
     Parameters
     ----------
     trace, model, kv_memory : str
-        As :func:`read_deployment` takes them; where there are
-        settings, they are not used.
+        As of :class:`Settings`; where there is a file of them, they are not used.
     settings : path, optional
         A file that :meth:`Settings.write` wrote. Its trace and config are looked for beside it.
 
     Examples
     --------
-    >>> open_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB").total.n_requests
-    8819
+    >>> work = open_deployment("azure_conv_2023", "Llama-3.1-8B", "60GiB")
+    >>> work.capacity_slots, work.maximum
+    (491520, 16384)
     """
-    try:
-        if settings is None:
-            return read_deployment(trace, model, kv_memory)
-        return _asked(read_settings(Path(settings)), Path(settings).resolve().parent)
-    except InputError as error:
-        # A notebook tells the command what stopped it by name: there is one name for bad input.
-        raise LedgerError(str(error)) from error
+    if settings is None:
+        return read_deployment(Settings(trace, model, kv_memory))
+    path = Path(settings)
+    return read_deployment(read_settings(path), path.resolve().parent)
 
 
-def _asked(given: Settings, folder: Path) -> Deployment:
-    """Return what settings ask for, whose files are beside them."""
-    model: str | Path = given.model
-    if given.model not in load_models():
-        model = _beside(folder, MODEL_FOLDER, given.model)
-    called = given.model_name or base_name(Path(given.model))
-    return read_deployment(
-        _beside(folder, TRACE_FOLDER, given.trace),
-        load_model(model, given.dtype, given.tensor_parallel, name=called),
-        given.kv_memory,
+def read_deployment(given: Settings, folder: Path | None = None) -> Deployment:
+    """Read the trace and the model that settings name, from a folder if they are files there."""
+    trace, model, called = given.trace, given.model, given.model_name
+    if folder is not None:
+        trace = _beside(folder, TRACE_FOLDER, trace)
+        called = called or base_name(Path(model))
+        if model not in load_models():
+            model = _beside(folder, MODEL_FOLDER, model)
+    requests, lengths = _read(trace, given.reading)
+    path = Path(trace)
+    return Deployment(
+        name=shown_name(path.name if path.exists() else lengths.name),
+        lengths=lengths,
+        requests=requests,
+        left_out=lengths.skipped,
+        model=load_model(model, given.dtype, given.tensor_parallel, name=called),
+        kv_memory_bytes=parse_bytes(given.kv_memory, "kv_memory"),
         page_size=given.page_size,
         max_running=given.max_running,
         first=given.first,
         step_s=given.step_s,
-        reading=given.reading,
     )
 
 
-def read_settings(path: Path) -> Settings:
-    """Read a file of settings.
+def _read(trace: str, reading: Mapping[str, Any]) -> tuple[Trace | None, LengthMarginals]:
+    path = Path(trace)
+    if trace in TRACE_NAMES and not path.exists():
+        ordered = trace in ("azure_conv_2023", "mooncake_conversation")
+        return (load_requests(trace) if ordered else None), load_lengths(trace)
+    if path.name.endswith(".lengths.csv") or not path.exists():
+        return None, load_lengths(trace)
+    requests = load_trace(path, **reading)
+    prompts, totals = as_lengths(requests.prompt_tokens), as_lengths(requests)
+    name = requests.name or path.name
+    return requests, LengthMarginals(name, prompts, totals, requests.skipped)
 
-    Raises
-    ------
-    LedgerError
-        If it cannot be read, or holds something else.
-    """
+
+def read_settings(path: Path) -> Settings:
+    """Read a file of settings; raises LedgerError if it holds something else."""
     names = [each.name for each in fields(Settings)]
     try:
         found: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -303,10 +229,10 @@ def base_name(path: Path) -> str:
     return path.absolute().name
 
 
-def _beside(folder: Path, within: str, name: str) -> str | Path:
+def _beside(folder: Path, within: str, name: str) -> str:
     """Return the file of a name: in its folder or beside the settings; else the name itself."""
     base = base_name(Path(name))
     for path in (folder / within / base, folder / base):
         if base and path.exists():
-            return path
+            return str(path)
     return name

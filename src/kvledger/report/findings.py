@@ -15,11 +15,10 @@ import pandas as pd
 
 import proofbook
 from kvledger.accounting.metadata import c_for_page_size
-from kvledger.core.errors import LedgerError
 from kvledger.replays.growth import PARTS, mean_shares
 from kvledger.replays.policies import Saturated
 from kvledger.report.deployment import FOLDER_VARIABLE, Deployment
-from kvledger.report.report_tables import Growth, sharing
+from kvledger.report.report_tables import Growth
 from proofbook.files import write_whole
 from proofbook.formats import format_value, is_missing
 from proofbook.plaintext import counted, exact, listed
@@ -32,20 +31,21 @@ NUMBERS_FILE = "numbers.json"
 FEW_REQUESTS = 100
 """With fewer, a sum can say much about one request."""
 
+SLACK_COLUMNS = ["page_size", "pages", "tail_slack_slots", "slack_share"]
+SLACK_COLUMNS += ["mean_slots", "growth_slots", "expected_slots"]
+POOL_COLUMNS = ["policy", *PARTS, "shared_share"]
+PRESSURE_COLUMNS = ["policy", "running", "preempted", "recomputed_tokens", "refused", "steps"]
+"""What is shown of the slack, of the mean shares of the pool, and of what full memory cost."""
+
 _NEIGHBOURS = 64
 _kept: dict[str, dict[str, Any]] = {}
 
 
 def number(id: str, value: object, fmt: str | None = None, **given: Any) -> None:
-    """Show a number as :func:`proofbook.number` does, and keep it for programs too.
+    """Show a number as :func:`proofbook.number` does, which takes the same, and keep it.
 
     Where ``KVLEDGER_REPORT_DIR`` names a folder, as it does while a report is made, all numbers are
     saved there as one JSON file, exact: fractions as texts such as ``"3/14"``.
-
-    Parameters
-    ----------
-    id, value, fmt, **given
-        As :func:`proofbook.number` takes them.
     """
     proofbook.number(id, value, fmt, **given)
     folder = os.environ.get(FOLDER_VARIABLE)
@@ -65,8 +65,8 @@ def left_out(work: Deployment) -> str:
 
     Examples
     --------
-    >>> from kvledger.report.deployment import read_deployment
-    >>> left_out(read_deployment("bwb_v2", "Llama-3.1-8B", "60GiB"))
+    >>> from kvledger.report.deployment import open_deployment
+    >>> left_out(open_deployment("bwb_v2", "Llama-3.1-8B", "60GiB"))
     'Only its lengths are known; rows that were left out of it are not counted here.'
     """
     if not work.left_out and work.requests is None:
@@ -109,17 +109,9 @@ def needed(work: Deployment) -> str:
     return f"{best}, where a page costs {where}."
 
 
-def sharing_frame(work: Deployment) -> pd.DataFrame | None:
-    """Return how much neighbours share; None where the trace does not say."""
-    try:
-        return sharing(work)
-    except LedgerError:
-        return None
-
-
-def shared(work: Deployment) -> str:
-    """Say how much neighbours share, or that nothing can be said."""
-    trace, frame = work.arrivals, sharing_frame(work)
+def shared(work: Deployment, frame: pd.DataFrame | None) -> str:
+    """Say how much neighbours share, or that nothing can be said; of the frame of `sharing`."""
+    trace = work.arrivals
     if trace is None or trace.page_ids is None:
         return "This trace has no page ids, so nothing can be said of sharing."
     if frame is None:
@@ -176,27 +168,6 @@ def grown(growth: Growth) -> str:
             f"{result.count('refused'):,} were refused."
         )
     return text
-
-
-def time_unit(growth: Growth) -> str:
-    """Return what the replays count time in."""
-    return "steps" if isinstance(growth.clock, Saturated) else "seconds"
-
-
-def slack_columns(slack: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of :func:`kvledger.report.report_tables.tail_slack` that are shown."""
-    counts = ["page_size", "pages", "tail_slack_slots", "slack_share"]
-    return slack[[*counts, "mean_slots", "growth_slots", "expected_slots"]]
-
-
-def pool_shares(shares: pd.DataFrame) -> pd.DataFrame:
-    """Return the shares of the pool from :func:`kvledger.replays.growth.mean_shares`."""
-    return shares[["policy", *PARTS, "shared_share"]]
-
-
-def pool_costs(shares: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns that say who ran, and what full memory cost."""
-    return shares[["policy", "running", "preempted", "recomputed_tokens", "refused", "steps"]]
 
 
 def conclusion(work: Deployment, fits: pd.DataFrame) -> str:

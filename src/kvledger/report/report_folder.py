@@ -54,10 +54,8 @@ def write_report(settings: Settings, out: Path, *, force: bool = False) -> list[
     settings : Settings
         The trace, the model and the memory; a trace or config that is a file by its path, and
         ``-`` for a trace on standard input.
-    out : Path
-        The folder to make. One that is there must be empty.
-    force : bool
-        Replace an earlier report.
+    out, force : Path, bool
+        The folder to make, which must be empty if it is there; or replace an earlier report.
 
     Returns
     -------
@@ -126,15 +124,10 @@ def _files(settings: Settings, work: Path) -> tuple[Settings, dict[str, Path]]:
 
 
 def check_target(out: Path, *, force: bool) -> None:
-    """Find out before any work that a folder cannot be made, or would be in the way of another.
+    """Find out before any work what is in the way of a folder, and raise LedgerError for it.
 
     A folder that is there is accepted if it is empty; with ``force`` also if it is an earlier
     report and holds nothing else.
-
-    Raises
-    ------
-    LedgerError
-        Names what is in the way.
     """
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise LedgerError(f"{out}: is no folder; accepted: a new folder, or an empty one")
@@ -164,20 +157,19 @@ def write_contents(folder: Path) -> None:
 
 def _files_in(folder: Path) -> set[str]:
     """Return what is in a folder, below it too: files by their path, folders if they are empty."""
-    found = set()
-    for path in folder.rglob("*"):
-        if not path.is_dir() or path.is_symlink() or not any(path.iterdir()):
-            found.add(path.relative_to(folder).as_posix())
-    return found
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if not path.is_dir() or path.is_symlink() or not any(path.iterdir())
+    }
 
 
 def _own(folder: Path) -> set[str]:
     """Return the files that an earlier report says it wrote."""
     try:
         contents = json.loads((folder / CONTENTS_FILE).read_text(encoding="utf-8"))
-        if contents["format"] != FORMAT:
-            return set()
-        return {CONTENTS_FILE, *map(str, contents["files"])}
+        files = {CONTENTS_FILE, *map(str, contents["files"])}
+        return files if contents["format"] == FORMAT else set()
     except (OSError, ValueError, TypeError, KeyError):
         return set()
 
@@ -198,20 +190,11 @@ def template_file() -> Path:
 
 
 def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept: Path) -> Any:
-    """Run the template and return the notebook with its outputs.
+    """Run the template and return the notebook with its outputs, or raise what stopped it.
 
-    Parameters
-    ----------
-    settings, files : Settings, mapping of str to Path
-        What is asked for; the trace and the config, where they are files, under ``"trace"`` and
-        ``"model"``, as the reader named them.
-    work, kept : Path
-        An empty folder for the kernel to work in; where figures, tables and numbers go.
-
-    Raises
-    ------
-    LedgerError
-        What the notebook raised; or that the kernel died.
+    ``files`` are the trace and the config, where they are files, under ``"trace"`` and
+    ``"model"``, as the reader named them; the kernel works in ``work``, an empty folder, and
+    figures, tables and numbers go to ``kept``.
     """
     import nbformat
 
@@ -226,10 +209,15 @@ def run_template(settings: Settings, files: Mapping[str, Path], work: Path, kept
         if role == MODEL_FOLDER and path.is_file() and beside.is_file():
             (work / role / _QUANTISED).symlink_to(beside.resolve())
     notebook = nbformat.reads(template_file().read_text(encoding="utf-8"), as_version=4)
+    # Where a kernel in another folder finds this package and what it needs.
+    home, variable = str(_PACKAGE.parent), os.environ.get("PYTHONPATH", "")
+    paths = [os.path.abspath(path) for path in variable.split(os.pathsep) if path]
+    if home not in (*site.getsitepackages(), site.getusersitepackages(), *paths):
+        paths.insert(0, home)
     environment = {
         FIGURES_VARIABLE: str(kept / FIGURES_FOLDER),
         FOLDER_VARIABLE: str(kept),
-        "PYTHONPATH": os.pathsep.join(_import_path()),
+        "PYTHONPATH": os.pathsep.join(paths),
     }
     prepared(notebook)
     try:
@@ -260,19 +248,11 @@ def prepared(notebook: Any) -> None:
     notebook.cells = cells
 
 
-def _import_path() -> list[str]:
-    """Return where a kernel in another folder finds this package and what it needs."""
-    home = str(_PACKAGE.parent)
-    installed = [*site.getsitepackages(), site.getusersitepackages()]
-    given = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    return given if home in installed or home in given else [home, *given]
-
-
 def _failure(name: str, text: str, work: Path, files: Mapping[str, Path]) -> Exception:
     """Return what a cell raised, about the files as the reader named them."""
     for role, path in files.items():
         text = text.replace(str(work.resolve() / role / base_name(path)), str(path))
-    if name == "LedgerError":
+    if name in ("LedgerError", "InputError"):
         return LedgerError(text)
     if name == "DeadKernelError":
         return LedgerError(

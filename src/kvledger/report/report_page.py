@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from latex2mathml.converter import convert as mathml
 from markdown_it.renderer import RendererHTML
@@ -27,57 +27,22 @@ from kvledger import __version__
 from proofbook.prose import EXTENSIONS
 from proofbook.showing import FIGURE_TEXT, MARK, RECORD, TABLE_HTML
 
-_STYLE = Path(__file__).resolve().parent / "assets" / "page.css"
+# The page asks no host for anything and runs nothing: its policy forbids both.
+_PAGE, _STYLE = (
+    Path(__file__).resolve().parent / "assets" / name for name in ("report_page.html", "page.css")
+)
 _TITLED = re.compile(r"(?P<words>.*\S)\s*<(?P<target>[^<>]+)>", re.DOTALL)
 _FOOTER = (
     "Numbers are computed from the trace; those with a raised c are cited. "
     f"Made by kvledger {__version__}. Beside this page: report.ipynb, the notebook "
     "with the code; figures, as SVG, PNG and CSV; tables, as CSV; numbers.json, exact."
 )
-# It asks no host for anything and runs nothing: its policy forbids both.
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" \
-content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>
-{style}
-</style>
-</head>
-<body>
-<main>
-{cells}
-</main>
-<footer>
-<p>{footer}</p>
-</footer>
-</body>
-</html>
-"""
 
 
 def page_html(notebook: Any, figures: Path, *, title: str) -> str:
-    """Return the page of a notebook that was run.
+    """Return the page of a notebook that was run, its figures' drawings being in a folder.
 
-    Parameters
-    ----------
-    notebook : NotebookNode
-        With its outputs.
-    figures : Path
-        Where the drawings of its figures are.
-    title : str
-        What the window is called.
-
-    Returns
-    -------
-    str
-        Drawings, style and all: the page asks for nothing.
+    Drawings, style and all are in it: the page asks for nothing. ``title`` names the window.
     """
     prose = _Prose(notebook)
     cells = []
@@ -86,7 +51,7 @@ def page_html(notebook: Any, figures: Path, *, title: str) -> str:
             cells.append(f'<section class="prose">{prose.html(cell.source)}</section>')
         for output in cell.get("outputs", ()):
             cells.append(_shown(cell, output, figures, prose))
-    return _PAGE.format(
+    return _PAGE.read_text(encoding="utf-8").format(
         title=escape(title),
         style=_STYLE.read_text(encoding="utf-8"),
         cells="\n".join(filter(None, cells)),
@@ -127,23 +92,15 @@ def _figure(id: str, cell: Any, figures: Path, prose: _Prose) -> str:
     )
 
 
-class _Glued(NamedTuple):
-    """A glued text, and where it is from if it was not computed."""
-
-    text: str
-    mark: str
-    source: str
-
-
 class _Prose:
     """The book's Markdown as HTML, with the roles that a chapter uses.
 
-    ``texts`` are the texts that cells glued, and ``numbers`` the figures that are shown, numbered
-    in order; both by id.
+    ``texts`` are the texts that cells glued, as HTML, and ``numbers`` the figures that are shown,
+    numbered in order; both by id.
     """
 
     def __init__(self, notebook: Any) -> None:
-        self.texts: dict[str, _Glued] = {}
+        self.texts: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
         for output in (each for cell in notebook.cells for each in cell.get("outputs", ())):
             data, about = output.get("data", {}), output.get("metadata", {})
@@ -151,10 +108,11 @@ class _Prose:
             if figure is not None:
                 self.numbers[figure["id"]] = len(self.numbers) + 1
             if "scrapbook" in about:
-                kind, source = about[MARK]["kind"], about[MARK]["source"]
-                mark = "" if kind == "computed" else kind[0]
-                text = _joined(data[RECORD])
-                self.texts[about["scrapbook"]["name"]] = _Glued(text, mark, f"{kind}: {source}")
+                kind, text = about[MARK]["kind"], escape(_joined(data[RECORD]))
+                if kind != "computed":
+                    title = escape(f"{kind}: {about[MARK]['source']}")
+                    text = f'<span title="{title}">{text}<sup>{escape(kind[0])}</sup></span>'
+                self.texts[about["scrapbook"]["name"]] = text
         config = MdParserConfig(enable_extensions=set(EXTENSIONS))
         self.parser = create_md_parser(config, RendererHTML)
         self.parser.options["html"] = False
@@ -169,7 +127,7 @@ class _Prose:
         """Return a role: a glued value, a reference to a figure, or the words of a link."""
         name, content = str(tokens[at].meta["name"]), tokens[at].content
         if name == "glue:text":
-            return self._glued(content)
+            return self.texts.get(content, "(not shown)")
         if name == "numref":
             number = self.numbers.get(content)
             if number is None:
@@ -177,14 +135,6 @@ class _Prose:
             return f'<a href="#{escape(content)}">Figure {number}</a>'
         titled = _TITLED.fullmatch(content)
         return f"<em>{escape(titled['words'] if titled else content.replace('_', ' '))}</em>"
-
-    def _glued(self, id: str) -> str:
-        if id not in self.texts:
-            return "(not shown)"
-        text, mark, source = self.texts[id]
-        if not mark:
-            return escape(text)
-        return f'<span title="{escape(source)}">{escape(text)}<sup>{escape(mark)}</sup></span>'
 
     def _math_inline(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
         return str(mathml(tokens[at].content))

@@ -70,21 +70,19 @@ def length_counts(work: Deployment) -> pd.DataFrame:
 
     Examples
     --------
-    >>> from kvledger.report.deployment import read_deployment
-    >>> counts = length_counts(read_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB"))
+    >>> from kvledger.report.deployment import open_deployment
+    >>> counts = length_counts(open_deployment("azure_code_2023", "Llama-3.1-8B", "60GiB"))
     >>> counts.iloc[-1].tolist(), int(counts["requests"].sum())
     ([8192, 1241, 1257], 8819)
     """
-    tables = (work.lengths.prompt, work.total)
-    bounds = [next_power_of_two(table.tokens) for table in tables]
-    low = min(int(each.min()) for each in bounds)
-    high = max(int(each.max()) for each in bounds)
-    up_to = [1 << k for k in range(low.bit_length() - 1, high.bit_length())]
     counted = [
-        [int(table.requests[bound == each].sum()) for each in up_to]
-        for table, bound in zip(tables, bounds, strict=True)
+        pd.Series(table.requests).groupby(next_power_of_two(table.tokens)).sum()
+        for table in (work.lengths.prompt, work.total)
     ]
-    return pd.DataFrame({"up_to": up_to, "prompts": counted[0], "requests": counted[1]})
+    low, high = (int(f(f(each.index) for each in counted)) for f in (min, max))
+    up_to = [1 << k for k in range(low.bit_length() - 1, high.bit_length())]
+    prompts, requests = (each.reindex(up_to, fill_value=0).tolist() for each in counted)
+    return pd.DataFrame({"up_to": up_to, "prompts": prompts, "requests": requests})
 
 
 def ledgers(work: Deployment) -> dict[str, Ledger]:
@@ -131,28 +129,24 @@ def sharing(work: Deployment) -> pd.DataFrame | None:
     """Count the blocks that requests share with neighbours, for growing neighbourhoods.
 
     Columns: window_requests, logical_blocks, shared_blocks, shared_share. None where the trace
-    has no page ids.
-
-    Raises
-    ------
-    LedgerError
-        If a request holds an id twice.
+    has no page ids, or a request holds one twice.
     """
     trace = work.arrivals
     if trace is None or trace.page_ids is None:
         return None
     windows = [1 << k for k in range(1, trace.n_requests.bit_length()) if 1 << k < trace.n_requests]
-    found = sharing_by_window(trace.page_ids, [*windows, trace.n_requests])
-    frame = pd.DataFrame(found)
+    try:
+        found = sharing_by_window(trace.page_ids, [*windows, trace.n_requests])
+    except LedgerError:
+        return None
     share = [Fraction(f.shared_blocks, max(f.logical_blocks, 1)) for f in found]
-    return frame.assign(shared_share=pd.Series(share, dtype=object))
+    return pd.DataFrame(found).assign(shared_share=pd.Series(share, dtype=object))
 
 
 class Charge(NamedTuple):
-    """What one structure costs a page, and which page size is best for it.
+    """What one structure costs a page, in slots (``c``), and which page size is best for it.
 
-    ``c`` is in token slots a page; ``excess`` is what the page size looked at costs above the
-    best, as a share of the best cost.
+    ``excess`` is what the page size looked at costs above the best, a share of the best cost.
     """
 
     structure: str
@@ -195,14 +189,8 @@ _OUTPUTS_RECORDED_WHOLE = 20_000_000
 class Growth(NamedTuple):
     """What was replayed.
 
-    Attributes
-    ----------
-    named, left_out : mapping of str to Replay, mapping of str to str
-        One replay a policy; policies that were not replayed, and why.
-    clock : Clock
-        How requests came: at their times, or all at the start where there are none.
-    nothing : str
-        Why nothing at all was replayed; empty if something was.
+    ``named`` has a replay for each policy, on ``clock``; ``left_out`` says of the others why they
+    were not replayed, and ``nothing`` why none was (empty if some were).
     """
 
     named: Mapping[str, Replay]
@@ -210,26 +198,25 @@ class Growth(NamedTuple):
     left_out: Mapping[str, str]
     nothing: str = ""
 
+    @property
+    def time_unit(self) -> str:
+        """What the replays count time in."""
+        return "steps" if isinstance(self.clock, Saturated) else "seconds"
+
 
 def grow(work: Deployment) -> Growth:
     """Replay the first arrivals under reservations and under pages.
 
-    Requests come at their times; where the trace has none, all wait from the start.
-
-    Returns
-    -------
-    Growth
-        A policy under which no request ever runs is left out, as is a prefix cache for page ids
-        that cannot be used.
+    Requests come at their times; where the trace has none, all wait from the start. A policy under
+    which no request ever runs is left out, as is a prefix cache for page ids that do not fit.
     """
     trace = work.arrivals
-    clock: Clock = Saturated()
     if trace is None:
-        return Growth({}, clock, {}, "of this trace only the lengths are known, not the order")
+        why = "of this trace only the lengths are known, not the order"
+        return Growth({}, Saturated(), {}, why)
     if not trace.output_tokens.any():
-        return Growth({}, clock, {}, "no request has an output, so none grows")
-    if trace.arrival_s is not None:
-        clock = Arrivals(*work.step_s)
+        return Growth({}, Saturated(), {}, "no request has an output, so none grows")
+    clock: Clock = Saturated() if trace.arrival_s is None else Arrivals(*work.step_s)
     named: dict[str, Replay] = {}
     left_out: dict[str, str] = {}
     paged = f"pages of {work.page_size:,}"
@@ -259,5 +246,4 @@ def grow(work: Deployment) -> Growth:
             named[name] = result
         else:
             left_out[name] = "not one request fits the pool"
-    nothing = "" if named else "not one request fits the pool"
-    return Growth(named, clock, left_out, nothing)
+    return Growth(named, clock, left_out, "" if named else "not one request fits the pool")

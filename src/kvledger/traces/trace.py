@@ -301,6 +301,27 @@ def _size(name: str | None, prompt: int, output: int, requests: int) -> str:
     return f"{start}{requests:,} requests, {prompt:,} prompt + {output:,} output tokens"
 
 
+def first_arrivals(trace: Trace, n: int) -> Trace:
+    """Return the first ``n`` requests of a trace; the trace itself if it has no more.
+
+    Examples
+    --------
+    >>> first_arrivals(Trace([5, 9, 17], [1, 2, 3], [0, 1, 4]), 2)
+    Trace(2 requests, 14 prompt + 3 output tokens, over 1.0 s)
+    """
+    n = whole(n, "first", minimum=1, accepted="a whole number of requests, at least 1")
+    if n >= trace.n_requests:
+        return trace
+    return Trace(
+        trace.prompt_tokens[:n],
+        trace.output_tokens[:n],
+        None if trace.arrival_s is None else trace.arrival_s[:n],
+        None if trace.page_ids is None else trace.page_ids[:n],
+        trace.page_ids_size,
+        name=trace.name,
+    )
+
+
 Unusable = Literal["error", "count"]
 
 
