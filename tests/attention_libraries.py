@@ -203,12 +203,3 @@ def cudnn(version=92801):
     return SimpleNamespace(
         data_type=types, heur_mode=modes, pygraph=Graph, backend_version=lambda: version
     )
-
-
-def failing(error):
-    """A function that raises."""
-
-    def fail(*args, **kwargs):
-        raise error
-
-    return fail

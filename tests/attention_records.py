@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from kvledger.measure.record import (
     Timing,
     write_record,
 )
+from kvledger.measure.sweeps import LLAMA_2_7B, LLAMA_3_1_8B, PAGE_SIZES, ModelHeads, case_of
 
 BYTES_PER_S = {"cuda": 4.0e12, "cpu": 2.0e10}
-PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
@@ -48,45 +49,16 @@ CPU_PEERS: Mapping[str, MadePeer] = {
     "flex_paged": MadePeer(0.2, 0.9, 0.8, page_sizes=(4, 8, 16, 32, 64, 128, 256)),
 }
 
-LLAMA3 = ("Llama-3.1-8B", 32, 8, 128, 128, False)
-LLAMA2 = ("Llama-2-7B", 32, 32, 128, 128, False)
-MLA = ("MLA, one head", 16, 1, 576, 512, True)
-Shape = tuple[str, int, int, int, int, bool]
+LLAMA3, LLAMA2 = LLAMA_3_1_8B, LLAMA_2_7B
+MLA = ModelHeads("MLA-one-head", 16, 1, 576, 512, latent=True)
 
 
-def made_case(shape: Shape, batch: int, context: int) -> CaseShape:
-    name, q_heads, kv_heads, head_dim, value_dim, latent = shape
-    row = head_dim if latent else head_dim + value_dim
-    return CaseShape(
-        id=f"{name.lower().replace(' ', '-').replace(',', '')}.b{batch}.c{context}",
-        shape=name,
-        q_heads=q_heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        batch=batch,
-        context_tokens=context,
-        trace=None,
-        tokens=batch * context,
-        kv_bytes=batch * context * kv_heads * row * 2,
-        dtype="bfloat16",
-        latent=latent,
-    )
+def made_case(heads: Iterable[Any], batch: int, context: int) -> CaseShape:
+    return case_of(ModelHeads(*heads), [context] * batch, "bfloat16")
 
 
-def made_trace_case(shape: Shape, lengths: Iterable[int]) -> CaseShape:
-    lengths = tuple(lengths)
-    case = made_case(shape, len(lengths), 256)
-    tokens = sum(lengths)
-    return replace(
-        case,
-        id=f"{case.shape.lower()}.trace",
-        context_tokens=None,
-        trace="azure_conv_2023",
-        tokens=tokens,
-        kv_bytes=case.kv_bytes // case.tokens * tokens,
-        lengths=lengths,
-    )
+def made_trace_case(heads: Iterable[Any], lengths: Iterable[int]) -> CaseShape:
+    return case_of(ModelHeads(*heads), tuple(lengths), "bfloat16", "azure_conv_2023")
 
 
 def made_record(
@@ -120,13 +92,11 @@ def made_record(
         drift = 1 + noise * rng.standard_normal(repetitions)
         for peer, made in peers.items():
             floor = case.kv_bytes / made.share / BYTES_PER_S[kind]
-            layouts = [("contiguous", max(case.lengths or (case.context_tokens or 0,)), 0.0)]
-            layouts = layouts if made.own_contiguous else []
+            layouts = [("contiguous", max(case.held_tokens), 0.0)] * made.own_contiguous
             for size in made.page_sizes:
                 layouts += [("in_order", size, made.c_in_order), ("random", size, made.c_random)]
             for layout, size, c in layouts:
-                each = case.lengths or (case.context_tokens or 0,) * case.batch
-                pages = case.batch if layout == "contiguous" else sum(-(-n // size) for n in each)
+                pages = case.batch if layout == "contiguous" else case.pages(size)
                 seconds = floor * (1 + c * pages / case.tokens) * drift
                 seconds *= np.exp(noise * rng.standard_normal(repetitions))
                 timings.append(

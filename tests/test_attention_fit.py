@@ -64,8 +64,7 @@ def test_the_line_is_the_one_that_numpy_fits() -> None:
     medians = np.median(seconds, axis=1)
     slope, intercept = np.polyfit(np.array(PAGES, float), medians, 1, w=1 / medians)
     cost = fit_pages(PAGES, seconds.tolist(), tokens=TOKENS)
-    assert math.isclose(cost.b_s_per_page, slope, rel_tol=1e-8)
-    assert math.isclose(cost.a_s, intercept, rel_tol=1e-8)
+    assert (cost.b_s_per_page, cost.a_s) == pytest.approx((slope, intercept), rel=1e-8)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.05, 1.0])
@@ -86,8 +85,7 @@ def test_rounds_that_are_slow_as_a_whole_are_no_cost_of_pages() -> None:
     exact = np.array([1 + 0.3 * n / TOKENS for n in PAGES])
     rounds = np.exp(0.5 * rng.standard_normal(11))
     cost = fit_pages(PAGES, (exact[:, None] * rounds).tolist(), tokens=TOKENS)
-    assert math.isclose(cost.c_low, 0.3, rel_tol=1e-6)
-    assert math.isclose(cost.c_high, 0.3, rel_tol=1e-6)
+    assert (cost.c_low, cost.c_high) == pytest.approx((0.3, 0.3), rel=1e-6)
     assert cost.b_high > 1.05 * cost.b_low  # the seconds themselves are not so well known
 
 
@@ -115,8 +113,7 @@ def test_the_unit_of_time_does_not_matter(scale: float, seed: int) -> None:
 def test_the_same_seed_gives_the_same_interval() -> None:
     seconds = noisy(np.random.default_rng(1), 0.2)
     costs = [fit_pages(PAGES, seconds, tokens=TOKENS, seed=seed) for seed in (0, 0, 1)]
-    assert costs[0] == costs[1]
-    assert costs[0] != costs[2]
+    assert costs[0] == costs[1] != costs[2]
 
 
 def test_pages_that_cost_less_than_nothing_are_reported_as_they_are() -> None:
@@ -175,11 +172,6 @@ def test_what_cannot_be_fitted_is_refused(
         fit_pages(pages, seconds, tokens=tokens, case="case", peer="peer", layout="random")
 
 
-def test_too_few_resamples_are_refused() -> None:
-    with pytest.raises(LedgerError, match="resamples is 10; accepted: at least 100"):
-        fit_pages([1, 2, 3], GOOD, tokens=64, resamples=10)
-
-
 # --------------------------------------------------------------------------- steps
 
 
@@ -198,8 +190,8 @@ def test_on_a_line_every_step_costs_the_same(c: float, order: list[int]) -> None
     assert sum(s.pages_more for s in steps) == PAGES[0] - PAGES[-1]
     expected = c * 1e-3 / seconds[-1]  # in tokens at the largest page size
     for step in steps:
-        for value in (step.c_slots, step.c_low, step.c_high):
-            assert math.isclose(value, expected, rel_tol=1e-6, abs_tol=1e-6)
+        found = (step.c_slots, step.c_low, step.c_high)
+        assert found == pytest.approx((expected,) * 3, rel=1e-6, abs=1e-6)
 
 
 def test_a_step_in_the_times_is_found_where_it_is() -> None:
@@ -210,7 +202,9 @@ def test_a_step_in_the_times_is_found_where_it_is() -> None:
     assert math.isclose(dear.c_slots, 0.5 * TOKENS / dear.pages_more, rel_tol=1e-9)
 
 
-def test_steps_need_a_page_size_for_each_count() -> None:
+def test_steps_need_a_page_size_for_each_count_and_intervals_enough_resamples() -> None:
+    with pytest.raises(LedgerError, match="resamples is 10; accepted: at least 100"):
+        fit_pages([1, 2, 3], GOOD, tokens=64, resamples=10)
     with pytest.raises(LedgerError, match="2 page sizes for 3 numbers of pages"):
         step_costs([1, 2], [3, 2, 1], GOOD, tokens=64)
     with pytest.raises(LedgerError, match="at least 2 numbers of pages"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from attention_records import LLAMA3, made_case, made_record, made_trace_case, write_made
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kvledger.core.errors import InputError, LedgerError
-from kvledger.measure import record as records_module
 from kvledger.measure.record import (
     FOLDER_VARIABLE,
     HostTiming,
     Record,
     Timing,
-    _built,
     latest_record,
     read_record,
     record_text,
@@ -69,9 +67,7 @@ def test_what_is_written_is_what_is_read(record: Record, tmp_path: Path) -> None
     assert replace(back, file=record.file) == record
     assert record_text(back) == path.read_text("utf-8")
     lines = path.read_text("utf-8").splitlines()
-    assert sum('"peer": "triton", "layout"' in line for line in lines) == len(
-        [t for t in record.timings if t.peer == "triton"]
-    )
+    assert sum('"relative_error"' in line for line in lines) == len(record.timings)
 
 
 def test_a_record_is_never_replaced(record: Record, tmp_path: Path) -> None:
@@ -92,12 +88,9 @@ def test_a_record_that_does_not_hold_together_is_not_written(
     nan = replace(record, elapsed_s=float("nan"))
     with pytest.raises(LedgerError, match="a number is NaN; accepted: finite numbers"):
         write_record(nan, tmp_path / "a.json")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_is_not_there_takes_no_record(record: Record, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot be written .*; accepted: a folder"):
         write_record(record, tmp_path / "none" / "a.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_records_come_in_order_and_the_latest_by_kind(tmp_path: Path) -> None:
@@ -105,25 +98,14 @@ def test_records_come_in_order_and_the_latest_by_kind(tmp_path: Path) -> None:
     assert latest_record("cuda", tmp_path) is None
     for kind, date in (("cuda", "2026-03-01"), ("cpu", "2026-05-01"), ("cuda", "2026-02-01")):
         write_made(tmp_path, made_record(kind, date=f"{date}T00:00:00Z"))
-    assert [r.date[:7] for r in records(tmp_path)] == ["2026-02", "2026-03", "2026-05"]
-    latest = latest_record("cuda", tmp_path)
+    quick = made_record("cuda", date="2026-06-01T00:00:00Z")
+    write_made(tmp_path, replace(quick, settings={**quick.settings, "quick": True}))
+    assert [r.date[:7] for r in records(tmp_path)] == ["2026-02", "2026-03", "2026-05", "2026-06"]
+    latest = latest_record("cuda", tmp_path)  # a shortened run is not
     assert latest is not None
     assert latest.file == "2026-03-01-made-cuda.json"
     with pytest.raises(LedgerError, match="a kind of device is 'gpu'; accepted: cpu, cuda"):
         latest_record("gpu", tmp_path)
-
-
-def test_a_shortened_run_is_not_the_latest(tmp_path: Path) -> None:
-    full = made_record("cpu", date="2026-01-01T00:00:00Z")
-    quick = made_record("cpu", date="2026-02-01T00:00:00Z")
-    quick = replace(quick, settings={**quick.settings, "quick": True})
-    write_made(tmp_path, quick)
-    assert latest_record("cpu", tmp_path) is None
-    write_made(tmp_path, full)
-    latest = latest_record("cpu", tmp_path)
-    assert latest is not None
-    assert latest.date == full.date
-    assert len(records(tmp_path)) == 2
 
 
 def test_another_folder_stands_in(
@@ -174,14 +156,8 @@ def test_another_folder_stands_in(
         (lambda d: d["timings"][0].update(moved_bytes=5), r"timings\[0\]\.moved_bytes is 5; acc"),
         (lambda d: d["timings"][0].update(relative_error=-1), r"timings\[0\]\.relative_error is"),
         (lambda d: d["timings"][1]["seconds"].pop(), r"timings\[1\]\.seconds is '10 repetitions'"),
-        (
-            lambda d: d["timings"][2]["seconds"].__setitem__(4, 0),
-            r"timings\[2\]\.seconds\[4\] is 0; accepted: a time above 0",
-        ),
-        (
-            lambda d: d["timings"][2]["seconds"].__setitem__(4, "1"),
-            r"timings\[2\]\.seconds\[4\] is '1'; accepted: a finite number",
-        ),
+        (lambda d: d["copy"].update(seconds=[1, 0]), r"copy\.seconds\[1\] is 0; accepted: a time"),
+        (lambda d: d["copy"].update(seconds=["1"]), r"copy\.seconds\[0\] is '1'; accepted: a fin"),
         (lambda d: d["absent"][0].update(reason=""), r"absent\[0\]\.reason is ''; accepted: a r"),
         (lambda d: d["host"][0].update(tokens=0), r"host\[0\]\.tokens is 0; accepted: a whole"),
         (lambda d: d.update(host={}), "host is {}; accepted: a list"),
@@ -197,7 +173,7 @@ def test_what_does_not_hold_is_named(
         read_record(path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"elapsed_s": NaN}', '{"a": Infinity}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"elapsed_s": NaN}', '{"a": Infinity}'])
 def test_what_is_no_record_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(content)
@@ -207,12 +183,6 @@ def test_what_is_no_record_is_named(tmp_path: Path, content: str) -> None:
         read_record(tmp_path / "none.json")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
-def test_nothing_but_an_object_makes_a_record(value: object) -> None:
-    with pytest.raises(LedgerError, match="accepted: an object"):
-        _built(Record, value, "")
-
-
 # --------------------------------------------------------------------------- frames
 
 
@@ -220,12 +190,8 @@ def test_a_ratio_is_taken_within_a_repetition() -> None:
     """A drift that all timings of a repetition share leaves the ratio alone."""
     record = made_record("cuda", noise=0.0)
     drift = np.geomspace(1, 3, 11)
-    drifting = replace(
-        record,
-        timings=tuple(
-            replace(t, seconds=tuple(np.array(t.seconds) * drift)) for t in record.timings
-        ),
-    )
+    timings = (replace(t, seconds=tuple(np.array(t.seconds) * drift)) for t in record.timings)
+    drifting = replace(record, timings=tuple(timings))
     steady, moved = record.frame(), drifting.frame()
     for column in ("ratio", "ratio_low", "ratio_high"):
         np.testing.assert_allclose(moved[column], steady[column], rtol=1e-12)
@@ -260,9 +226,8 @@ def test_a_ratio_and_a_share_by_hand() -> None:
 
 
 def test_without_anything_contiguous_there_is_no_ratio(record: Record) -> None:
-    paged = replace(
-        record, timings=tuple(t for t in record.timings if t.layout != "contiguous")
-    ).frame()
+    timings = tuple(t for t in record.timings if t.layout != "contiguous")
+    paged = replace(record, timings=timings).frame()
     assert paged.ratio.isna().all()
     assert paged.baseline.isna().all()
     assert (paged.share > 0).all()
@@ -300,11 +265,5 @@ def test_a_record_says_what_it_is(record: Record) -> None:
 
 
 def test_reading_needs_neither_torch_nor_a_gpu() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, kvledger.measure.record as r; r.records(); assert 'torch' not in sys.modules"
-    )
+    code = "import sys, kvledger.measure.record as r; r.records(); 'torch' in sys.modules and 1 / 0"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert records_module.__doc__

@@ -6,6 +6,8 @@ The interpreter is chosen in conftest.py, before Triton is imported.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -112,12 +114,6 @@ def test_stretches_join(split_tokens: int, page_size: int) -> None:
     check(step, tiles=plan.tiles)
 
 
-def test_requests_may_share_pages() -> None:
-    step = make_step([48, 40], 8)
-    step.page_table[1, :3] = step.page_table[0, :3]
-    check(step)
-
-
 def test_the_identity_table_is_the_contiguous_layout() -> None:
     """One page a request: the same kernel reads one entry for each tile."""
     paged = make_step([64, 64], 4, foreign=0, spare_entries=0)
@@ -130,10 +126,6 @@ def test_the_identity_table_is_the_contiguous_layout() -> None:
     # The same tiles in the same order: the same bits.
     tiles = Tiles(32, 4, 3, 64)
     assert torch.equal(DecodePlan(contiguous, tiles)(), DecodePlan(paged, tiles)())
-
-
-def test_a_scale_is_used() -> None:
-    check(make_step([30], 8)._replace(scale=0.02))
 
 
 def test_tensors_may_be_strided() -> None:
@@ -151,9 +143,12 @@ def test_tensors_may_be_strided() -> None:
     check(strided)
 
 
-def test_large_scores_do_not_overflow() -> None:
-    step = make_step([40, 3], 8)
+def test_pages_may_be_shared_scales_given_and_scores_large() -> None:
+    step = make_step([48, 40], 8)
+    check(step._replace(scale=0.02))
     check(step._replace(q=step.q * 1000))
+    step.page_table[1, :3] = step.page_table[0, :3]
+    check(step)
 
 
 def test_a_plan_reads_its_tensors_anew() -> None:
@@ -264,44 +259,45 @@ def test_every_candidate_computes_the_same() -> None:
 
 
 # --------------------------------------------------------------------------- what is refused
-def refusal(step: DecodeInputs, tiles: Tiles | None = None) -> str:
-    with pytest.raises(LedgerError) as error:
-        DecodePlan(step, tiles)
-    return str(error.value)
 
 
-def test_what_the_kernel_cannot_do_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_decode, "attend", None)  # a launch would fail in another way
+MOST = f"accepted by the Triton kernel: at most {MOST_HEAD_DIM}"
+
+
+def changed(**fields: Any) -> DecodeInputs:
+    """A step of one request with other fields, each of them its own entry's value."""
     step = make_step([4], 8)
-    wide = make_step([4], 8, dims=(MOST_HEAD_DIM + 1, 8))
-    assert refusal(wide) == f"head_dim is {MOST_HEAD_DIM + 1}; accepted by the Triton kernel: " + (
-        f"at most {MOST_HEAD_DIM}"
-    )
-    table = step.page_table.clone()
-    table[0, 0] = 99
-    assert refusal(step._replace(page_table=table)).startswith("page_table[0, 0] is 99; accepted")
-    zero = torch.zeros(1, dtype=torch.int32)
-    assert refusal(step._replace(lengths=zero)).startswith("lengths[0] is 0; accepted: 1 to")
+    return step._replace(**{k: torch.full_like(getattr(step, k), v) for k, v in fields.items()})
 
 
-def test_a_batch_that_cannot_be_launched_is_refused() -> None:
-    page = torch.zeros(1, 1, 1, 1)
-    ones = torch.ones(65536, dtype=torch.int32)
-    step = DecodeInputs(torch.zeros(65536, 1, 1), page, page, torch.zeros_like(ones)[:, None], ones)
-    assert refusal(step).startswith("batch is 65536; accepted by the Triton kernel: at most 65535")
+def many() -> DecodeInputs:
+    page, ones = torch.zeros(1, 1, 1, 1), torch.ones(65536, dtype=torch.int32)
+    return DecodeInputs(torch.zeros(65536, 1, 1), page, page, 0 * ones[:, None], ones)
 
 
 @pytest.mark.parametrize(
-    ("tiles", "message"),
+    ("make", "tiles", "message"),
     [
-        (Tiles(24, 4, 3, 48), "tiles.tokens is 24; accepted: a power of two, at least 16"),
-        (Tiles(8, 4, 3, 48), "tiles.tokens is 8; accepted: a power of two, at least 16"),
-        (Tiles(32, 4, 3, 48), "tiles.split_tokens is 48; accepted: a multiple of the 32 tokens"),
-        (Tiles(32, 4, 3, 0), "tiles.split_tokens is 0; accepted: a multiple of the 32 tokens"),
+        (lambda: make_step([4], 8, dims=(MOST_HEAD_DIM + 1, 8)), None, f"head_dim is 577; {MOST}"),
+        (lambda: changed(page_table=99), None, "page_table[0, 0] is 99; accepted"),
+        (lambda: changed(lengths=0), None, "lengths[0] is 0; accepted: 1 to"),
+        (many, None, "batch is 65536; accepted by the Triton kernel: at most 65535"),
+        (changed, (24, 48), "tiles.tokens is 24; accepted: a power of two, at least 16"),
+        (changed, (8, 48), "tiles.tokens is 8; accepted: a power of two, at least 16"),
+        (changed, (32, 48), "tiles.split_tokens is 48; accepted: a multiple of the 32 tokens"),
+        (changed, (32, 0), "tiles.split_tokens is 0; accepted: a multiple of the 32 tokens"),
     ],
 )
-def test_tiles_that_do_not_fit_are_refused(tiles: Tiles, message: str) -> None:
-    assert refusal(make_step([4], 8), tiles).startswith(message)
+def test_what_the_kernel_cannot_do_is_an_error_before_any_launch(
+    make: Callable[[], DecodeInputs],
+    tiles: tuple[int, int] | None,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step, cut = make(), Tiles(tiles[0], 4, 3, tiles[1]) if tiles else None
+    monkeypatch.setattr(triton_decode.DecodePlan, "__call__", None)
+    with pytest.raises(LedgerError, match=re.escape(message)):
+        DecodePlan(step, cut)
 
 
 def test_a_device_that_triton_cannot_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
