@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,6 +116,20 @@ class Book(NamedTuple):
             check=False,
         )
 
+    def done(self, command: str = "book") -> str:
+        """Build without an error; return what is said."""
+        result = self.build(command)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    @contextmanager
+    def notebook(self, name: str) -> Iterator[dict[str, Any]]:
+        """Give a chapter's notebook, to be edited."""
+        path = self.root / "chapters" / f"{name}.ipynb"
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        yield notebook
+        path.write_text(json.dumps(notebook), encoding="utf-8")
+
     def runs(self) -> list[str]:
         """Return the notebooks that really ran so far, one entry a run."""
         return self.log.read_text(encoding="utf-8").split() if self.log.exists() else []
@@ -197,6 +213,15 @@ def outputs(
     monkeypatch.setattr(showing, "_shown", {})
     monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     return shown
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book, built once; tests take copies."""
+    book = make_fixture_book(tmp_path_factory.mktemp("small"))
+    result = book.build()
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    return book
 
 
 @pytest.fixture(scope="session")

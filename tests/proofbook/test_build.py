@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Book, make_fixture_book
+from conftest import Book
 
 from proofbook.build.kept_runs import prune
 from proofbook.contents import find_root
@@ -18,28 +19,16 @@ from proofbook.pages.exhibits import FETCHED, FIGURE_FILES, read_drawing
 from proofbook.pages.number_roles import KINDS
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book, built once; tests take copies."""
-    book = make_fixture_book(tmp_path_factory.mktemp("made"))
-    result = book.build()
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    return book
-
-
 @pytest.fixture
-def book(made: Book, tmp_path: Path) -> Book:
+def book(small: Book, tmp_path: Path) -> Book:
     """A copy of the built small book, with what the build remembers."""
-    return made.copy(tmp_path / "book")
+    return small.copy(tmp_path / "book")
 
 
 def edit_notebook(book: Book, name: str, cell_id: str, source: str) -> None:
-    path = book.root / "chapters" / f"{name}.ipynb"
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    (cell,) = [cell for cell in notebook["cells"] if cell["id"] == cell_id]
-    cell["source"] = source
-    path.write_text(json.dumps(notebook), encoding="utf-8")
+    with book.notebook(name) as notebook:
+        (cell,) = [cell for cell in notebook["cells"] if cell["id"] == cell_id]
+        cell["source"] = source
 
 
 def fails_and_keeps_pages(book: Book) -> str:
@@ -56,54 +45,54 @@ def fails_and_keeps_pages(book: Book) -> str:
 # ---------------------------------------------------------------- what a page shows
 
 
-def test_numbers_carry_kind_and_source(made: Book) -> None:
-    page = made.page("start")
+def test_numbers_carry_kind_and_source(small: Book) -> None:
+    page = small.page("start")
     assert 'title="fixture.answer: computed">4</a>' in page
     assert 'title="fixture.cited: cited, Smith 2020">5<sup class="kv-mark">c</sup>' in page
     assert 'title="fixture.measured: measured, data/run.json">7<sup class="kv-mark">m</sup>' in page
     for kind in KINDS:
         assert KINDS[kind][1] in page
     # A page explains the marks that it has, and no others.
-    assert KINDS["cited"][1] not in made.page("slots")
+    assert KINDS["cited"][1] not in small.page("slots")
 
 
-def test_numbers_of_other_pages_captions_and_tables(made: Book) -> None:
+def test_numbers_of_other_pages_captions_and_tables(small: Book) -> None:
     shown = 'title="fixture.allocated: computed">40</a>'
-    assert made.page("notes").count(shown) == 2
-    caption = made.page("slots").split("<figcaption>")[1].split("</figcaption>")[0]
+    assert small.page("notes").count(shown) == 2
+    caption = small.page("slots").split("<figcaption>")[1].split("</figcaption>")[0]
     assert shown in caption
     assert "Fig. 1.1" in caption
 
 
-def test_figure_is_whole(made: Book) -> None:
-    page = made.page("slots")
+def test_figure_is_whole(small: Book) -> None:
+    page = small.page("slots")
     assert page.count('id="fig-fixture"') == 1
     for end in FIGURE_FILES:
-        assert (made.html / "figures" / f"fig-fixture{end}").is_file()
+        assert (small.html / "figures" / f"fig-fixture{end}").is_file()
     for end in FETCHED["figure"]:
         assert f'href="../figures/fig-fixture.{end}"' in page
     assert 'class="only-light" src="../figures/fig-fixture.svg"' in page
     assert 'class="only-dark" src="../figures/fig-fixture.dark.svg"' in page
-    assert not (made.html / "_images").exists()  # nothing is named by a hash
+    assert not (small.html / "_images").exists()  # nothing is named by a hash
 
 
-def test_pages_need_no_network(made: Book) -> None:
-    for path in made.html.rglob("*.html"):
+def test_pages_need_no_network(small: Book) -> None:
+    for path in small.html.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
         assert "thebe" not in page.lower(), path
         assert "mathjax.js" not in page.lower(), path
-    assert "<math" in made.page("slots")
-    assert 'href="slots.html#equation-eq-pages"' in made.page("notes")
+    assert "<math" in small.page("slots")
+    assert 'href="slots.html#equation-eq-pages"' in small.page("notes")
 
 
-def test_stamp_and_redirect(made: Book) -> None:
-    record = json.loads((made.html / "build.json").read_text(encoding="utf-8"))
+def test_stamp_and_redirect(small: Book) -> None:
+    record = json.loads((small.html / "build.json").read_text(encoding="utf-8"))
     assert set(record) == {"version", "source_digest", "inputs"}  # and nothing of the clock
     for name in ("start", "slots", "notes"):
-        assert f"source digest <code>{record['source_digest'][:8]}</code>" in made.page(name)
+        assert f"source digest <code>{record['source_digest'][:8]}</code>" in small.page(name)
         # No check of this book is on record, and the day of its build says nothing.
-        assert '<p class="kv-checked" data-state="never">Not checked yet.</p>' in made.page(name)
-    assert 'url=chapters/start.html"' in (made.html / "index.html").read_text(encoding="utf-8")
+        assert '<p class="kv-checked" data-state="never">Not checked yet.</p>' in small.page(name)
+    assert 'url=chapters/start.html"' in (small.html / "index.html").read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- what runs again
@@ -112,10 +101,8 @@ def test_stamp_and_redirect(made: Book) -> None:
 def test_nothing_changed_is_quick(book: Book) -> None:
     before, runs = book.tree(), book.runs()
     started = time.perf_counter()
-    result = book.build()
+    assert "up to date" in book.done()
     assert time.perf_counter() - started < 5
-    assert result.returncode == 0
-    assert "up to date" in result.stdout
     assert book.tree() == before
     assert book.runs() == runs
 
@@ -125,10 +112,8 @@ def test_prose_alone_runs_nothing_and_shows_at_once(book: Book) -> None:
     book.edit("chapters/notes.md", "# Notes", "# Remarks")
     book.edit("chapters/slots.ipynb", "At four slots a page", "With pages of four slots")
     book.edit("chapters/slots.ipynb", "Three requests hold", "Three requests now hold")
-    result = book.build()
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert "running 0 of 2" in book.done()
     assert book.runs() == []
-    assert "running 0 of 2" in result.stdout
     page = book.page("slots")
     assert "With pages of four slots" in page  # a caption, which is a cell's metadata
     assert "Three requests now hold" in page
@@ -139,8 +124,7 @@ def test_prose_alone_runs_nothing_and_shows_at_once(book: Book) -> None:
 def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
     book.log.unlink()
     book.edit("src/fixture_formula.py", "* page for n", "* page + 1 for n")
-    result = book.build()
-    assert result.returncode == 0, result.stdout + result.stderr
+    book.done()
     assert sorted(book.runs()) == ["slots", "start"]
     assert 'title="fixture.answer: computed">5</a>' in book.page("start")
     for name in ("slots", "notes"):
@@ -153,7 +137,7 @@ def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
     # Taking the edit back brings the old numbers back, from results that were kept.
     book.log.unlink()
     book.edit("src/fixture_formula.py", "* page + 1 for n", "* page for n")
-    assert book.build().returncode == 0
+    book.done()
     assert 'title="fixture.allocated: computed">40</a>' in book.page("notes")
     assert "4,40" in (book.html / "figures" / "fig-fixture.csv").read_text(encoding="utf-8")
     assert book.runs() == []
@@ -162,8 +146,7 @@ def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
 def test_edited_cell_runs_that_chapter_only(book: Book) -> None:
     book.log.unlink()
     book.edit("chapters/slots.ipynb", "lengths = [5, 9, 17]", "lengths = [5, 9, 18, 1]")
-    result = book.build()
-    assert result.returncode == 0, result.stdout + result.stderr
+    book.done()
     assert book.runs() == ["slots"]
     assert 'title="fixture.allocated: computed">44</a>' in book.page("notes")
 
@@ -171,7 +154,7 @@ def test_edited_cell_runs_that_chapter_only(book: Book) -> None:
 def test_edited_data_run_everything(book: Book) -> None:
     book.log.unlink()
     (book.root / "data" / "more.csv").write_text("a\n1\n", encoding="utf-8")
-    assert book.build().returncode == 0
+    book.done()
     assert sorted(book.runs()) == ["slots", "start"]
 
 
@@ -195,65 +178,65 @@ def test_stderr_in_a_cell_fails(book: Book) -> None:
     assert "chapters/start.ipynb, code cell 1 of 2 (id setup) wrote to stderr: beware" in said
 
 
-WARNINGS = {
-    "unknown id": (
-        "{glue:text}`fixture.nothing`",
-        "no cell of this page glues 'fixture.nothing'",
-    ),
-    "unknown id of another page": (
-        "{glue:text}`slots.ipynb::fixture.none`",
-        "Glue reference 'fixture.none' not found in doc 'chapters/slots'",
-    ),
-    "format": ("{glue:text}`fixture.answer:.3f`", "write the id alone"),
-    "formula": (
-        r"$\nosuchcommand$",
-        r"\nosuchcommand is not known to the formula converter",
-    ),
-    "reference": ("{ref}`nowhere`", "undefined label: 'nowhere'"),
-}
+UNKNOWN = "{glue:text}`fixture.nothing`", "no cell of this page glues 'fixture.nothing'"
+WARNINGS = dict(
+    [
+        UNKNOWN,
+        (
+            "{glue:text}`slots.ipynb::fixture.none`",
+            "Glue reference 'fixture.none' not found in doc 'chapters/slots'",
+        ),
+        ("{glue:text}`fixture.answer:.3f`", "write the id alone"),
+        (r"$\nosuchcommand$", r"\nosuchcommand is not known to the formula converter"),
+        ("{ref}`nowhere`", "undefined label: 'nowhere'"),
+    ]
+)
 
 
 def test_every_warning_fails(book: Book) -> None:
-    text = "; ".join(new for new, _ in WARNINGS.values())
-    book.edit("chapters/start.ipynb", "The answer is", json.dumps(text)[1:-1])
+    book.edit("chapters/start.ipynb", "The answer is", json.dumps("; ".join(WARNINGS))[1:-1])
     said = fails_and_keeps_pages(book)
-    for name, (_, message) in WARNINGS.items():
+    for message in WARNINGS.values():
         lines = [line for line in said.splitlines() if message in line]
-        assert any("WARNING" in line for line in lines), (name, said)
+        assert any("WARNING" in line for line in lines), (message, said)
     assert "chapters/start.ipynb, cell 1, line 3: WARNING" in said
 
 
 def test_one_warning_fails_and_goes_on_failing(book: Book) -> None:
-    new, message = WARNINGS["unknown id"]
+    new, message = UNKNOWN
     book.edit("chapters/start.ipynb", "The answer is", new)
     assert message in fails_and_keeps_pages(book)
     # Sphinx forgets a warning that it pickled away; the build must not.
     assert message in fails_and_keeps_pages(book)
 
 
-def test_missing_chapter_is_named(book: Book) -> None:
-    (book.root / "chapters" / "notes.md").unlink()
-    assert "no chapters/notes.ipynb or chapters/notes.md" in fails_and_keeps_pages(book)
+def no_caption(book: Book) -> None:
+    with book.notebook("slots") as notebook:
+        for cell in notebook["cells"]:
+            cell["metadata"].pop("mystnb", None)
 
 
-def test_cell_without_id_is_named(book: Book) -> None:
-    book.edit("chapters/start.ipynb", '   "id": "setup",\n', "")
-    assert "start.ipynb: cell 2 has no id" in fails_and_keeps_pages(book)
-
-
-def test_figure_without_caption_fails(book: Book) -> None:
-    path = book.root / "chapters" / "slots.ipynb"
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    for cell in notebook["cells"]:
-        cell["metadata"].pop("mystnb", None)
-    path.write_text(json.dumps(notebook), encoding="utf-8")
-    said = fails_and_keeps_pages(book)
-    assert "figure fig-fixture: its cell needs the metadata mystnb.figure" in said
-
-
-def test_image_that_is_no_figure_fails(book: Book) -> None:
-    edit_notebook(book, "slots", "figure", "fig, ax = style.canvas(2.6)\nfig")
-    assert "an image that is no figure()" in fails_and_keeps_pages(book)
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (
+            lambda book: (book.root / "chapters" / "notes.md").unlink(),
+            "no chapters/notes.ipynb or chapters/notes.md",
+        ),
+        (
+            lambda book: book.edit("chapters/start.ipynb", '   "id": "setup",\n', ""),
+            "start.ipynb: cell 2 has no id",
+        ),
+        (no_caption, "figure fig-fixture: its cell needs the metadata mystnb.figure"),
+        (
+            lambda book: edit_notebook(book, "slots", "figure", "style.canvas(2.6)[0]"),
+            "an image that is no figure()",
+        ),
+    ],
+)
+def test_what_fails_is_named(book: Book, spoil: Callable[[Book], None], says: str) -> None:
+    spoil(book)
+    assert says in fails_and_keeps_pages(book)
 
 
 def test_lost_figure_is_drawn_again(book: Book) -> None:
@@ -261,13 +244,13 @@ def test_lost_figure_is_drawn_again(book: Book) -> None:
         path.unlink()
     book.log.unlink()
     book.edit("chapters/notes.md", "# Notes", "# Remarks")
-    assert book.build().returncode == 0
+    book.done()
     assert book.runs() == ["slots"]
 
 
 @pytest.mark.parametrize("end", FIGURE_FILES)
-def test_missing_figure_file_is_named(made: Book, tmp_path: Path, end: str) -> None:
-    for path in (made.html / "figures").iterdir():
+def test_missing_figure_file_is_named(small: Book, tmp_path: Path, end: str) -> None:
+    for path in (small.html / "figures").iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     digest = json.loads((tmp_path / "fig-fixture.json").read_text(encoding="utf-8"))["data_digest"]
     assert read_drawing(tmp_path, "fig-fixture", digest[:8]).width > 500
@@ -313,7 +296,7 @@ def test_results_of_the_latest_states_are_kept(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"now", "before"}
 
 
-def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_repository(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no _toc\.yml in"):
         find_root(tmp_path)
 
@@ -324,8 +307,7 @@ def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_notebooks_stores_outputs_and_then_leaves_them(book: Book) -> None:
     path = book.root / "chapters" / "slots.ipynb"
     before = json.loads(path.read_text(encoding="utf-8"))
-    result = book.build("notebooks")
-    assert result.returncode == 0, result.stdout + result.stderr
+    book.done("notebooks")
     text = path.read_text(encoding="utf-8")
     notebook = json.loads(text)
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -338,20 +320,18 @@ def test_notebooks_stores_outputs_and_then_leaves_them(book: Book) -> None:
     assert set(notebook["metadata"]) == {"kernelspec", "language_info"}
     assert notebook["metadata"]["language_info"] == {"name": "python"}
     modified = path.stat().st_mtime_ns
-    again = book.build("notebooks")
-    assert again.returncode == 0
-    assert "0 of 2 notebooks changed" in again.stdout
+    assert "0 of 2 notebooks changed" in book.done("notebooks")
     assert path.stat().st_mtime_ns == modified
     # Run afresh, without any result kept, they give the same text to the last byte.
-    assert book.build("clean").returncode == 0
-    assert "0 of 2 notebooks changed" in book.build("notebooks").stdout
+    book.done("clean")
+    assert "0 of 2 notebooks changed" in book.done("notebooks")
     assert path.read_text(encoding="utf-8") == text
 
 
 def test_stored_outputs_follow_the_code(book: Book) -> None:
-    assert book.build("notebooks").returncode == 0
+    book.done("notebooks")
     book.edit("src/fixture_formula.py", "* page for n", "* page + 1 for n")
-    assert "2 of 2 notebooks changed" in book.build("notebooks").stdout
+    assert "2 of 2 notebooks changed" in book.done("notebooks")
     notebook = json.loads((book.root / "chapters" / "slots.ipynb").read_text(encoding="utf-8"))
     (glued,) = next(c for c in notebook["cells"] if c["id"] == "number")["outputs"]
     assert glued["data"] == {"application/papermill.record/text/plain": "43"}
