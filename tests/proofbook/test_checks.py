@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime as dt
+import functools
 import json
+import operator
 import os
 import re
 import subprocess
@@ -18,6 +20,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 from conftest import ROOT, Book, make_fixture_book
+from editions import glued
 from hypothesis import given
 from hypothesis import strategies as st
 from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
@@ -36,6 +39,7 @@ from proofbook.pages.page_checks import (
     versions_table,
 )
 from proofbook.project import source_digest
+from proofbook.showing import MARK, RECORD
 
 PAGES = [
     path.relative_to(ROOT).with_suffix("").as_posix()
@@ -138,62 +142,30 @@ def number_cell() -> dict[str, Any]:
         "source": 'number("a.b", 38)',
         "metadata": {"tags": ["hide-input"]},
         "execution_count": 1,
-        "outputs": [
-            {
-                "output_type": "display_data",
-                "data": {"application/papermill.record/text/plain": "38"},
-                "metadata": {
-                    "scrapbook": {"name": "a.b"},
-                    "proofbook": {"kind": "computed", "source": None, "value": "38", "unit": ""},
-                },
-            }
-        ],
+        "outputs": [{"output_type": "display_data", **glued("a.b", "38", unit="")}],
     }
 
 
-def test_digest_holds_all_that_a_reader_relies_on_and_no_more() -> None:
-    before = checks.cell_digest(number_cell())
-    changes: dict[str, Any] = {
-        "source": lambda cell: cell.update(source='number("a.b", 39)'),
-        "text": lambda cell: cell["outputs"][0]["data"].update(
-            {"application/papermill.record/text/plain": "39"}
-        ),
-        "id": lambda cell: cell["outputs"][0]["metadata"]["scrapbook"].update(name="a.c"),
-        "kind": lambda cell: cell["outputs"][0]["metadata"]["proofbook"].update(kind="cited"),
-        "value": lambda cell: cell["outputs"][0]["metadata"]["proofbook"].update(value="38.1"),
-        "skipped": lambda cell: cell["metadata"].update(tags=["nbval-ignore-output"]),
-    }
-    for name, change in changes.items():
-        cell = number_cell()
-        change(cell)
-        assert checks.cell_digest(cell) != before, name
-    for change in (
-        lambda cell: cell.update(execution_count=7),
-        lambda cell: cell["metadata"].update(tags=[]),
-    ):
-        cell = number_cell()
-        change(cell)
-        assert checks.cell_digest(cell) == before
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_all_that_a_chapter_shows_is_counted(page: str) -> None:
-    """Against other signs of the same: glued names, figures' metadata, and anchors of tables."""
-    notebook = stored(page)
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    found = {each for cell in code for each in checks.shown(cell["outputs"])}
-    text = json.dumps(notebook)
-    assert {name for what, name in found if what == "number"} == set(
-        re.findall(r'"scrapbook": \{[^}]*"name": "([^"]+)"', text)
-    )
-    assert {name for what, name in found if what == "table"} == set(
-        re.findall(r'id=\\"(tab-[^"\\]+)\\"', text)
-    )
-    assert {name for what, name in found if what == "figure"} == {
-        cell["metadata"]["mystnb"]["figure"]["name"]
-        for cell in code
-        if "figure" in cell["metadata"].get("mystnb", {})
-    }
+@pytest.mark.parametrize(
+    ("where", "value", "same"),
+    [
+        (["source"], 'number("a.b", 39)', False),
+        (["outputs", 0, "data", RECORD], "39", False),
+        (["outputs", 0, "metadata", "scrapbook", "name"], "a.c", False),
+        (["outputs", 0, "metadata", MARK, "kind"], "cited", False),
+        (["outputs", 0, "metadata", MARK, "value"], "38.1", False),
+        (["metadata", "tags"], ["nbval-ignore-output"], False),
+        (["metadata", "tags"], [], True),
+        (["execution_count"], 7, True),
+    ],
+)
+def test_digest_holds_all_that_a_reader_relies_on_and_no_more(
+    where: list[Any], value: object, same: bool
+) -> None:
+    cell: Any = number_cell()
+    place = functools.reduce(operator.getitem, where[:-1], cell)
+    place[where[-1]] = value
+    assert (checks.cell_digest(cell) == checks.cell_digest(number_cell())) == same
 
 
 # ---------------------------------------------------------------- the record
@@ -343,8 +315,7 @@ RECORDS = ("--nbval", "--record-checks")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Book:
     """A small book whose outputs are stored, and checked; tests take copies."""
     book = make_fixture_book(tmp_path_factory.mktemp("recorded"))
-    done = book.build("notebooks")
-    assert done.returncode == 0, done.stdout + done.stderr
+    book.done("notebooks")
     result = check(book, *RECORDS, "-n", "2", "--dist", "loadfile")
     assert result.status == 0, result.said
     assert "checked 2 of 2 chapters, 4 numbers, 1 figure, 1 table; wrote" in result.said
@@ -358,13 +329,6 @@ def book(recorded: Book, tmp_path: Path) -> Book:
 
 def record_of(book: Book) -> bytes:
     return (book.root / checks.RECORD_FILE).read_bytes()
-
-
-def edit_output(book: Book, name: str, change: Any) -> None:
-    path = book.root / "chapters" / f"{name}.ipynb"
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    change([cell for cell in notebook["cells"] if cell["cell_type"] == "code"])
-    path.write_text(json.dumps(notebook), encoding="utf-8")
 
 
 def test_the_check_writes_what_it_compared(recorded: Book) -> None:
@@ -381,7 +345,7 @@ def test_the_check_writes_what_it_compared(recorded: Book) -> None:
 
 
 def test_pages_say_when_they_were_checked(book: Book) -> None:
-    assert book.build().returncode == 0
+    book.done()
     rows = read_checks(book.root)
     day = rows["chapters/slots"].date.isoformat()
     said = line_of(book.page("slots"))
@@ -402,17 +366,16 @@ def test_pages_say_when_they_were_checked(book: Book) -> None:
         "- proofbook.pages.extension",
         "- proofbook.pages.extension\n    - proofbook.pages.site",
     )
-    done = book.build()
-    assert done.returncode == 0, done.stdout + done.stderr
+    book.done()
     assert line_of(book.page("list")).startswith("4 numbers of other pages, shown here, were last")
     # Another formula: what was checked is no longer what is shown.
     book.edit("src/fixture_formula.py", "* page for n", "* page + 1 for n")
-    assert book.build().returncode == 0
+    book.done()
     for name in ("start", "slots", "notes", "list"):
         assert line_of(book.page(name)) == "Not checked since it changed."
     book.edit("src/fixture_formula.py", "* page + 1 for n", "* page for n")
     (book.root / checks.RECORD_FILE).unlink()
-    assert book.build().returncode == 0
+    book.done()
     assert line_of(book.page("notes")) == "Not checked yet."
 
 
@@ -423,10 +386,8 @@ def line_of(page: str) -> str:
 
 
 def test_a_failed_chapter_loses_its_row_and_no_other(book: Book) -> None:
-    def change(cells: list[Any]) -> None:
-        cells[1]["outputs"][0]["data"]["application/papermill.record/text/plain"] = "41"
-
-    edit_output(book, "slots", change)
+    with book.notebook("slots") as notebook:
+        code_of(notebook)[1]["outputs"][0]["data"][RECORD] = "41"
     result = check(book, *RECORDS, env={"SOURCE_DATE_EPOCH": "951782400"})
     assert result.status == 1
     assert "checked 1 of 2 chapters" in result.said
@@ -435,22 +396,21 @@ def test_a_failed_chapter_loses_its_row_and_no_other(book: Book) -> None:
     assert row[1].date == dt.date(2000, 2, 29)
 
 
-def change_value(cells: list[Any]) -> None:
-    cells[1]["outputs"][0]["metadata"]["proofbook"]["kind"] = "cited"
+def code_of(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def change_id(cells: list[Any]) -> None:
-    cells[1]["outputs"][0]["metadata"]["scrapbook"]["name"] = "fixture.other"
-
-
-def trim(cells: list[Any]) -> None:
-    for cell in cells:
-        cell.update(outputs=[], execution_count=None)
-
-
-@pytest.mark.parametrize("change", [change_value, change_id, trim])
-def test_what_nbval_leaves_out_is_compared_too(book: Book, change: Any) -> None:
-    edit_output(book, "start", change)
+@pytest.mark.parametrize("change", ["kind", "id", "trim"])
+def test_what_nbval_leaves_out_is_compared_too(book: Book, change: str) -> None:
+    with book.notebook("start") as notebook:
+        metadata = code_of(notebook)[1]["outputs"][0]["metadata"]
+        if change == "kind":
+            metadata[MARK]["kind"] = "cited"
+        elif change == "id":
+            metadata["scrapbook"]["name"] = "fixture.other"
+        else:
+            for cell in code_of(notebook):
+                cell.update(outputs=[], execution_count=None)
     before = record_of(book)
     strict = check(book, "--nbval", "-p", "no:proofbook.build.nbval_plugin", "chapters/start.ipynb")
     assert strict.status == 0, "nbval itself has come to compare this: then say so in the docs"
@@ -473,26 +433,23 @@ def test_a_partial_run_marks_nothing(book: Book) -> None:
     assert after["chapters/start"].date == dt.date(2000, 2, 29)
 
 
-def test_a_run_that_is_broken_off_writes_nothing(book: Book) -> None:
+@pytest.mark.parametrize(
+    ("does", "status", "says"),
+    [
+        ("raise KeyboardInterrupt", 2, "stays as it was: the run was broken off"),
+        ("Path('data/more.csv').write_text('a')", 1, "changed while the chapters ran"),
+    ],
+)
+def test_a_run_that_is_disturbed_writes_nothing(
+    book: Book, does: str, status: int, says: str
+) -> None:
     before = record_of(book)
-    (book.root / "chapters" / "test_stop.py").write_text(
-        "def test_stop():\n    raise KeyboardInterrupt\n", encoding="utf-8"
+    (book.root / "chapters" / "test_it.py").write_text(
+        f"from pathlib import Path\ndef test_it():\n    {does}\n", encoding="utf-8"
     )
-    result = check(book, *RECORDS, "chapters/start.ipynb", "chapters/test_stop.py")
-    assert result.status == 2
-    assert "stays as it was: the run was broken off" in result.said
-    assert record_of(book) == before
-
-
-def test_sources_that_change_meanwhile_make_no_record(book: Book) -> None:
-    before = record_of(book)
-    (book.root / "chapters" / "test_edit.py").write_text(
-        "from pathlib import Path\ndef test_edit():\n    Path('data/more.csv').write_text('a')\n",
-        encoding="utf-8",
-    )
-    result = check(book, *RECORDS, "chapters/start.ipynb", "chapters/test_edit.py")
-    assert result.status == 1
-    assert "changed while the chapters ran" in result.said
+    result = check(book, *RECORDS, "chapters/start.ipynb", "chapters/test_it.py")
+    assert result.status == status
+    assert says in result.said
     assert record_of(book) == before
 
 
@@ -529,19 +486,10 @@ def test_what_cannot_be_recorded_is_one_error(
 
 
 def known(**changes: Any) -> Checked:
-    rows = {
-        "chapters/a": EXAMPLE,
-        "chapters/b": dataclasses.replace(
-            EXAMPLE, date=dt.date(2026, 11, 1), commit=None, changed_since="f" * 40
-        ),
-    }
-    values: dict[str, Any] = {
-        "checks": rows,
-        "digests": {"chapters/a": A, "chapters/b": A},
-        "source_digest": B,
-        **changes,
-    }
-    return Checked(**values)
+    late = {"date": dt.date(2026, 11, 1), "commit": None, "changed_since": "f" * 40}
+    rows = {"chapters/a": EXAMPLE, "chapters/b": dataclasses.replace(EXAMPLE, **late)}
+    digests = {"chapters/a": A, "chapters/b": A}
+    return Checked(**({"checks": rows, "digests": digests, "source_digest": B} | changes))
 
 
 def words(html: str) -> str:

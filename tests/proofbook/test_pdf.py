@@ -19,17 +19,12 @@ import pypdfium2
 import pytest
 import yaml
 from bs4 import BeautifulSoup, Tag
-from conftest import ROOT, Book, make_fixture_book
+from conftest import ROOT, Book
 from playwright.sync_api import sync_playwright
 
 from proofbook.build import printing
 from proofbook.build.one_page import LEFT_OUT, Chapter, Cover, assemble, book_plan
-from proofbook.build.printing import (
-    destinations,
-    elements,
-    page_numbers,
-    print_settled,
-)
+from proofbook.build.printing import destinations, elements, page_numbers, print_settled
 from proofbook.catalogue.check_records import DIGESTS_FILE, Check, write_checks
 from proofbook.errors import InputError
 from proofbook.pages.addresses import cache_folder
@@ -96,21 +91,11 @@ def leaves(file: Path) -> list[str]:
     return texts
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book, built once."""
-    book = make_fixture_book(tmp_path_factory.mktemp("printed"))
-    result = book.build()
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert PDF in result.stdout
-    return book
-
-
 @pytest.fixture(params=["small", pytest.param("book", marks=pytest.mark.slow)])
 def printed(request: pytest.FixtureRequest) -> Printed:
     """The small book, and the real one."""
     if request.param == "small":
-        small: Book = request.getfixturevalue("made")
+        small: Book = request.getfixturevalue("small")
         return Printed(small.root, small.html)
     return Printed(ROOT, request.getfixturevalue("built_book"))
 
@@ -152,6 +137,12 @@ def links(document: pikepdf.Pdf) -> Iterator[Any]:
 # ---------------------------------------------------------------- tags
 
 
+def alts(document: pikepdf.Pdf, role: str) -> list[str]:
+    """Return the words of every element of a role."""
+    tags = elements(document.Root.StructTreeRoot)
+    return [str(tag.get("/Alt", "")) for tag in tags if tag.get("/S") == role]
+
+
 def test_tagged_with_title_language_and_author(printed: Printed, document: pikepdf.Pdf) -> None:
     config = yaml.safe_load((printed.root / "_config.yml").read_text(encoding="utf-8"))
     root = document.Root
@@ -167,28 +158,16 @@ def test_tagged_with_title_language_and_author(printed: Printed, document: pikep
 def test_every_drawing_has_its_alt_text_in_the_tags(
     printed: Printed, document: pikepdf.Pdf
 ) -> None:
-    figures = [
-        element
-        for element in elements(document.Root.StructTreeRoot)
-        if element.get("/S") == "/Figure"
-    ]
-    assert all(str(element.get("/Alt", "")).strip() for element in figures)
-    words = {squeezed(str(element.Alt)) for element in figures}
-    shown = [
-        str(image["alt"])
-        for article in printed.articles()
-        for image in article.select("figure img.only-light")
-    ]
+    words = {squeezed(alt) for alt in alts(document, "/Figure")}
+    assert "" not in words
+    images = (a.select("figure img.only-light") for a in printed.articles())
+    shown = [str(image["alt"]) for found in images for image in found]
     assert shown
     assert [alt for alt in shown if squeezed(alt) not in words] == []
 
 
 def test_formulas_are_tagged_with_words(printed: Printed, document: pikepdf.Pdf) -> None:
-    formulas = [
-        str(element.get("/Alt", ""))
-        for element in elements(document.Root.StructTreeRoot)
-        if element.get("/S") == "/Formula"
-    ]
+    formulas = alts(document, "/Formula")
     written = sum(len(article.find_all("math")) for article in printed.articles())
     assert written
     assert len(formulas) == written
@@ -273,6 +252,8 @@ def test_headings_captions_and_paragraphs_with_their_numbers_are_all_there(
     whole = squeezed("".join(leaves(printed.file)))
     missing, numbers = [], 0
     for article in printed.articles():
+        shown = [tag.get_text() for tag in article.select(".kv-number, td.kv-num, th.kv-num")]
+        missing += [text for text in shown if squeezed(text) not in whole]
         for extra in article.select(".kv-legend, .kv-line, .kv-checked, .kv-pdf, details, form"):
             extra.decompose()
         for part in article.select("p, caption, h1, h2, h3, figcaption p, .eqno"):
@@ -287,25 +268,9 @@ def test_headings_captions_and_paragraphs_with_their_numbers_are_all_there(
     assert numbers
 
 
-def test_every_number_of_the_pages_is_printed(printed: Printed) -> None:
-    whole = squeezed("".join(leaves(printed.file)))
-    shown = [
-        squeezed(number.get_text())
-        for article in printed.articles()
-        for number in article.select(".kv-number, td.kv-num, th.kv-num")
-    ]
-    assert shown
-    assert sorted({text for text in shown if text not in whole}) == []
-
-
 def test_cover_says_version_digest_citation_and_check(printed: Printed) -> None:
     cover = squeezed(leaves(printed.file)[0])
-    for words in (
-        "source digest",
-        "How to cite",
-        "Checked",
-        KINDS["cited"][1],
-    ):
+    for words in ("source digest", "How to cite", "Checked", KINDS["cited"][1]):
         assert squeezed(words) in cover
 
 
@@ -330,15 +295,10 @@ def test_no_path_of_this_machine_and_no_file_address(printed: Printed) -> None:
         )
     content = plain.getvalue()
     text = "".join(leaves(printed.file)).encode()
-    for trace in (
-        b"file://",
-        b"book.invalid",
-        str(printed.root).encode(),
-        str(Path.home()).encode(),
-    ):
-        if trace != b"/":
-            assert trace not in content
-            assert trace not in text
+    here = {str(printed.root).encode(), str(Path.home()).encode()} - {b"/"}
+    for trace in (b"file://", b"book.invalid", *here):
+        assert trace not in content
+        assert trace not in text
 
 
 def test_every_leaf_is_a4_and_none_is_empty(printed: Printed, document: pikepdf.Pdf) -> None:
@@ -349,33 +309,32 @@ def test_every_leaf_is_a4_and_none_is_empty(printed: Printed, document: pikepdf.
 
 
 def test_drawings_are_vectors(document: pikepdf.Pdf) -> None:
-    images = {key: image for page in document.pages for key, image in page.get_images().items()}
-    assert images == {}
+    assert [name for page in document.pages for name in page.get_images()] == []
 
 
 # ---------------------------------------------------------------- the small book, made and broken
 
 
-def test_offered_on_the_first_page_with_its_size(made: Book) -> None:
-    with pikepdf.open(made.html / PDF) as document:
+def test_offered_on_the_first_page_with_its_size(small: Book) -> None:
+    with pikepdf.open(small.html / PDF) as document:
         pages = len(document.pages)
-    size = (made.html / PDF).stat().st_size / 2**20
+    size = (small.html / PDF).stat().st_size / 2**20
     line = f'<a href="../{PDF}">This book as a PDF</a> ({pages} pages, {size:.1f} MiB)'
-    assert made.page("start").count(line) == 1
-    assert "kv-pdf" not in made.page("slots")
+    assert small.page("start").count(line) == 1
+    assert "kv-pdf" not in small.page("slots")
 
 
 def test_two_prints_of_the_same_pages_are_the_same_bytes(
-    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(made.root)
+    monkeypatch.chdir(small.root)
     made_in = []
     for place, zone, locale in (("a", "UTC", "C"), ("other/b", "Asia/Kathmandu", "de_DE.UTF-8")):
         site = tmp_path / place / "html"
-        shutil.copytree(made.html, site)
+        shutil.copytree(small.html, site)
         monkeypatch.setenv("TZ", zone)
         monkeypatch.setenv("LANG", locale)
-        printing.make_pdf(made.root, site, tmp_path / "none")
+        printing.make_pdf(small.root, site, tmp_path / "none")
         made_in.append(site / PDF)
     assert leaves(made_in[0]) == leaves(made_in[1])
     assert made_in[0].read_bytes() == made_in[1].read_bytes()
@@ -401,19 +360,19 @@ def test_page_numbers_that_still_hold_spare_a_print(tmp_path: Path, chromium: st
 
 
 def test_dates_are_those_of_the_sources(
-    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(made.root)
+    monkeypatch.chdir(small.root)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "951782400")
     site = tmp_path / "html"
-    shutil.copytree(made.html, site)
-    printing.make_pdf(made.root, site, site)
+    shutil.copytree(small.html, site)
+    printing.make_pdf(small.root, site, site)
     with pikepdf.open(site / PDF) as document:
         assert str(document.docinfo["/CreationDate"]) == "D:20000229000000+00'00"
         assert str(document.docinfo["/ModDate"]) == "D:20000229000000+00'00"
     # The year of the citation is the release's, whatever the date of the build.
     assert "(2026)." in leaves(site / PDF)[0]
-    with pikepdf.open(made.html / PDF) as document:
+    with pikepdf.open(small.html / PDF) as document:
         assert document.docinfo["/CreationDate"] == "D:19800101000000+00'00"
 
 
@@ -449,23 +408,21 @@ def test_cells_are_named_by_their_order_and_not_by_the_browsers_count(
 
 
 def test_without_chromium_there_are_pages_and_no_offer_and_later_there_is(
-    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = made.copy(tmp_path / "book")
+    book = small.copy(tmp_path / "book")
     book.edit("chapters/notes.md", "says nothing about it", "says little about it")
     real = os.environ["PATH"]
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     monkeypatch.delenv("CHROMIUM", raising=False)
-    bare = book.build()
-    assert bare.returncode == 0, bare.stdout + bare.stderr
-    lines = [line for line in bare.stdout.splitlines() if PDF in line]
+    lines = [line for line in book.done().splitlines() if PDF in line]
     assert lines == [f"no {PDF}: Chromium was not found; install it, or set CHROMIUM to its path"]
     assert "says little about it" in book.page("notes")
     assert not (book.html / PDF).exists()
     assert "kv-pdf" not in book.page("start")
-    assert "nothing changed" in book.build().stdout
+    assert "nothing changed" in book.done()
     monkeypatch.setenv("PATH", real)
-    assert book.build().returncode == 0
+    book.done()
     assert (book.html / PDF).is_file()
     assert "kv-pdf" in book.page("start")
     assert "says little about it" in "".join(leaves(book.html / PDF)).replace("\n", " ")
@@ -479,9 +436,9 @@ def test_without_chromium_there_are_pages_and_no_offer_and_later_there_is(
     ],
 )
 def test_a_browser_that_is_not_there_or_fails_keeps_the_pages(
-    made: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: str, says: str
+    small: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: str, says: str
 ) -> None:
-    book = made.copy(tmp_path / "book")
+    book = small.copy(tmp_path / "book")
     before = book.tree()
     book.edit("chapters/notes.md", "says nothing about it", "says little about it")
     monkeypatch.setenv("CHROMIUM", browser)
@@ -506,13 +463,13 @@ HIDES = """() => [...document.querySelectorAll("article *")]
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_a_page_printed_by_its_reader_is_light_whole_and_without_navigation(
-    made: Book, chromium: str, mode: Any
+    small: Book, chromium: str, mode: Any
 ) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=[*printing.FLAGS])
         page = browser.new_page(viewport={"width": 680, "height": 900}, color_scheme=mode)
         for name in ("start", "slots", "notes"):
-            page.goto((made.html / "chapters" / f"{name}.html").as_uri())
+            page.goto((small.html / "chapters" / f"{name}.html").as_uri())
             assert page.evaluate(SEEN) != []  # on the screen there is all that
             page.emulate_media(media="print")
             assert page.evaluate(SEEN) == []
@@ -522,7 +479,7 @@ def test_a_page_printed_by_its_reader_is_light_whole_and_without_navigation(
             assert page.locator("article h1").is_visible()
             page.emulate_media(media="screen")
         page.emulate_media(media="print")
-        page.goto((made.html / "chapters" / "slots.html").as_uri())
+        page.goto((small.html / "chapters" / "slots.html").as_uri())
         assert page.locator("figure img.only-light").is_visible()
         browser.close()
 
@@ -619,33 +576,59 @@ def test_chapters_may_be_named_as_the_printed_lists_are() -> None:
     assert {"figures", "contents", "f"} <= set(ids)
 
 
-def test_links_to_files_of_the_site_lead_to_its_address_or_nowhere() -> None:
-    page = {"c/a": '<h1>A</h1><p><a href="../figures/f.csv">data</a></p>'}
-    assert "<p>data</p>" in one(page)
-    there = one(page, base_url="https://example.org/book/")
-    assert '<a href="https://example.org/book/figures/f.csv">data</a>' in there
+FILE = {"c/a": '<h1>A</h1><p><a href="../figures/f.csv">data</a></p>'}
+EXPLORER = '<section id="e"><h1>Explorer</h1><p>It computes.</p><form id="f">x</form></section>'
+LINKS = {
+    # Files of the site are at its address or nowhere, what is not printed at its chapter.
+    "no address": (FILE, "", ["<p>data</p>"], []),
+    "address": (
+        FILE,
+        "https://example.org/book/",
+        ['<a href="https://example.org/book/figures/f.csv">data</a>'],
+        [],
+    ),
+    "not printed": (
+        {"a": '<h1>A</h1><div class="kv-line" id="l">l</div><p><a href="#l">x</a></p>'},
+        "",
+        ['<a href="#a">x</a>'],
+        [],
+    ),
+    # An address on the web is shown unless the text says it.
+    "web": (
+        {
+            "a": '<h1>A</h1><a href="https://x.org/a">X</a> <a href="https://x.org/a">x.org/a</a>'
+            '<a href="https://doi.org/10.1/2">doi:10.1/2</a>'
+        },
+        "",
+        ['X<span class="kvp-url"> (https://x.org/a)</span>'],
+        ["x.org/a<span", "doi:10.1/2<span"],
+    ),
+    # A page left out keeps its title and says why.
+    "left out": (
+        {
+            "chapters/a": '<h1>A</h1><a href="explorer.html#f">x</a>',
+            "chapters/explorer": EXPLORER,
+        },
+        "",
+        ["It computes.", LEFT_OUT["chapters/explorer"], '<a href="#explorer">x</a>'],
+        ["<form"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pages", "base", "there", "gone"), LINKS.values(), ids=LINKS)
+def test_links_lead_where_paper_can(
+    pages: dict[str, str], base: str, there: list[str], gone: list[str]
+) -> None:
+    html = one(pages, base_url=base)
+    assert [text for text in there if text not in html] == []
+    assert [text for text in gone if text in html] == []
 
 
 @pytest.mark.parametrize("href", ["#nowhere", "b.html#nowhere"])
 def test_a_link_that_leads_nowhere_is_named(href: str) -> None:
     with pytest.raises(InputError, match=f"a.html links to '{href}', but there is no such place"):
         one({"a": f'<h1>A</h1><a href="{href}">x</a>', "b": "<h1>B</h1>"})
-
-
-def test_a_link_to_what_is_not_printed_leads_to_its_chapter() -> None:
-    html = one({"a": '<h1>A</h1><div class="kv-line" id="l">l</div><p><a href="#l">x</a></p>'})
-    assert '<a href="#a">x</a>' in html
-
-
-def test_addresses_on_the_web_are_shown_unless_the_text_says_them() -> None:
-    html = one(
-        {
-            "a": '<h1>A</h1><a href="https://x.org/a">X</a> <a href="https://x.org/a">x.org/a</a>'
-            '<a href="https://doi.org/10.1/2">doi:10.1/2</a>'
-        }
-    )
-    assert html.count("kvp-url") == 1
-    assert 'X<span class="kvp-url"> (https://x.org/a)</span>' in html
 
 
 def test_code_is_printed_with_its_answer_and_not_without() -> None:
@@ -661,16 +644,6 @@ def test_code_is_printed_with_its_answer_and_not_without() -> None:
         html = one({"a": "<h1>A</h1>" + cell(tags, output)}).partition("<main")[2]
         assert "code" not in html
         assert ("42" in html) == (output == answer)
-
-
-def test_a_page_left_out_keeps_its_title_and_says_why() -> None:
-    name = "chapters/explorer"
-    page = '<section id="e"><h1>Explorer</h1><p>It computes.</p><form id="f">x</form></section>'
-    html = one({"chapters/a": '<h1>A</h1><a href="explorer.html#f">x</a>', name: page})
-    assert "It computes." in html
-    assert LEFT_OUT[name] in html
-    assert "<form" not in html
-    assert '<a href="#explorer">x</a>' in html
 
 
 def test_a_missing_page_and_a_page_without_article_are_named() -> None:
