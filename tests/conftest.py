@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from proofbook import project, showing
+from proofbook.catalogue import Catalogue, read_catalogue
 from proofbook.contents import Place, input_files, is_current
 from proofbook.files import files_digest
 
@@ -241,8 +242,21 @@ def public(nowhere: Book, tmp_path_factory: pytest.TempPathFactory) -> Book:
 
 
 @pytest.fixture(scope="session")
-def pages_book(tmp_path_factory: pytest.TempPathFactory) -> Book:
+def built_pages(tmp_path_factory: pytest.TempPathFactory) -> Book:
     """The small book of pages_book.py, built."""
     from pages_book import make_pages_book
 
     return make_pages_book(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture
+def pages_book(built_pages: Book, monkeypatch: pytest.MonkeyPatch) -> Book:
+    """The same as the working folder: a citation names the project of that."""
+    monkeypatch.chdir(built_pages.root)
+    return built_pages
+
+
+@pytest.fixture
+def pages_catalogue(pages_book: Book) -> Catalogue:
+    """What its JSON files say."""
+    return read_catalogue(pages_book.html)

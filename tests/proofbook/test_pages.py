@@ -25,19 +25,6 @@ from proofbook.pages import addresses, number_roles
 PAGES = ("start", "slots", "numbers", "words", "api")
 
 
-@pytest.fixture
-def made(pages_book: Book, monkeypatch: pytest.MonkeyPatch) -> Book:
-    """The small book: a citation names the project of the folder that one is in."""
-    monkeypatch.chdir(pages_book.root)
-    return pages_book
-
-
-@pytest.fixture
-def catalogue(made: Book) -> Catalogue:
-    """What its JSON files say."""
-    return read_catalogue(made.html)
-
-
 def cards_of(page: str) -> dict[str, Any]:
     (text,) = re.findall(r'<script type="application/json" id="kv-cards">(.*?)</script>', page)
     found: dict[str, Any] = json.loads(text)
@@ -50,10 +37,10 @@ def link_of(page: str, id: str) -> list[dict[str, str]]:
     return [dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in tags]
 
 
-def exists(made: Book, href: str) -> bool:
+def exists(pages_book: Book, href: str) -> bool:
     """Tell whether a link, as written on a page of ``chapters/``, leads somewhere."""
     url, fragment = urldefrag(href)
-    file = made.html / "chapters" / url
+    file = pages_book.html / "chapters" / url
     return file.is_file() and (
         not fragment or f'id="{fragment}"' in file.read_text(encoding="utf-8")
     )
@@ -66,8 +53,8 @@ def resolved(page: str, href: str) -> str:
 # ---------------------------------------------------------------- numbers
 
 
-def test_a_number_leads_to_its_row_and_says_what_it_is(made: Book) -> None:
-    (found, again) = link_of(made.page("start"), "fixture.answer")
+def test_a_number_leads_to_its_row_and_says_what_it_is(pages_book: Book) -> None:
+    (found, again) = link_of(pages_book.page("start"), "fixture.answer")
     assert found["class"] == "kv-number kv-computed"
     assert found["id"] == "n-fixture.answer"
     assert found["href"] == "numbers.html#row-fixture.answer"
@@ -77,68 +64,76 @@ def test_a_number_leads_to_its_row_and_says_what_it_is(made: Book) -> None:
 
 
 def test_every_entry_has_its_anchor_once_on_its_page_and_nowhere_else(
-    made: Book, catalogue: Catalogue
+    pages_book: Book, pages_catalogue: Catalogue
 ) -> None:
-    counts = {page: Counter(re.findall(r'\bid="([^"]+)"', made.page(page))) for page in PAGES}
-    assert {entry.what for entry in catalogue.entries.values()} == {"number", "figure", "table"}
-    for entry in catalogue.entries.values():
+    counts = {page: Counter(re.findall(r'\bid="([^"]+)"', pages_book.page(page))) for page in PAGES}
+    assert {entry.what for entry in pages_catalogue.entries.values()} == {
+        "number",
+        "figure",
+        "table",
+    }
+    for entry in pages_catalogue.entries.values():
         for page, count in counts.items():
             assert count[entry.anchor] == (entry.page == f"chapters/{page}"), (entry.id, page)
         assert counts[entry.page.removeprefix("chapters/")][f"cell-{entry.cell}"] == 1
     assert all(n == 1 for count in counts.values() for n in count.values())
 
 
-def test_a_number_that_no_sentence_shows_is_anchored_at_its_cell(made: Book) -> None:
-    page = made.page("start")
+def test_a_number_that_no_sentence_shows_is_anchored_at_its_cell(pages_book: Book) -> None:
+    page = pages_book.page("start")
     cell = page.split('id="cell-unseen"')[1].split('class="cell_input')[0]
     assert 'id="n-fixture.unseen"' in cell
 
 
-def test_cards_say_what_the_lists_say(made: Book, catalogue: Catalogue) -> None:
-    said = cards_of(made.page("start"))["numbers"]
+def test_cards_say_what_the_lists_say(pages_book: Book, pages_catalogue: Catalogue) -> None:
+    said = cards_of(pages_book.page("start"))["numbers"]
     ids = {f"fixture.{name}" for name in ("answer", "cited", "measured", "share", "allocated")}
     assert set(said) == ids
     for id, card in said.items():
-        entry = catalogue.entries[id]
+        entry = pages_catalogue.entries[id]
         assert entry.value is not None
         assert card["value"] == f"{entry.value} {entry.unit}".strip()
         assert card["kind"].startswith(entry.kind)
         assert card["cell"] == entry.cell
         # The same words as `kvledger cite` prints.
-        assert card["text"] == citing.plain(entry, catalogue, "")
-        assert card["BibTeX"] == citing.bibtex(entry, catalogue, "")
-        assert exists(made, resolved("start", card["page"][1])), card["page"]
-        assert exists(made, card["row"])
+        assert card["text"] == citing.plain(entry, pages_catalogue, "")
+        assert card["BibTeX"] == citing.bibtex(entry, pages_catalogue, "")
+        assert exists(pages_book, resolved("start", card["page"][1])), card["page"]
+        assert exists(pages_book, card["row"])
     assert said["fixture.allocated"]["page"] == ["Slots", "slots.html#cell-number"]
     assert said["fixture.share"]["value"] == "44.4444444444 %"
     assert "source" not in said["fixture.answer"]
 
 
-def test_a_cited_number_leads_to_its_reference_and_a_measured_one_to_no_page(made: Book) -> None:
-    said = cards_of(made.page("start"))["numbers"]
+def test_a_cited_number_leads_to_its_reference_and_a_measured_one_to_no_page(
+    pages_book: Book,
+) -> None:
+    said = cards_of(pages_book.page("start"))["numbers"]
     words, href = said["fixture.cited"]["source"]
     assert words == "Smith 2020, section 2"
-    assert exists(made, href)
+    assert exists(pages_book, href)
     anchor = href.partition("#")[2]
-    assert "A work that does not exist" in made.page("words").split(f'id="{anchor}"')[1][:600]
+    assert "A work that does not exist" in pages_book.page("words").split(f'id="{anchor}"')[1][:600]
     assert said["fixture.measured"]["source"] == ["data/run.json", None]
 
 
-def test_pages_without_anything_to_show_load_no_script(made: Book) -> None:
+def test_pages_without_anything_to_show_load_no_script(pages_book: Book) -> None:
     for page in PAGES:
         wanted = page in {"start", "slots", "words"}
-        assert ("kvledger-page.js" in made.page(page)) == wanted, page
+        assert ("kvledger-page.js" in pages_book.page(page)) == wanted, page
     for name in (*number_roles.SCRIPTS, "vendor/floating-ui.LICENSE.txt"):
-        assert (made.html / "_static" / name).is_file()
+        assert (pages_book.html / "_static" / name).is_file()
 
 
 # ---------------------------------------------------------------- figures and tables
 
 
 @pytest.mark.parametrize("id", ["fig-fixture", "tab-fixture"])
-def test_the_line_cites_fetches_and_traces(made: Book, catalogue: Catalogue, id: str) -> None:
-    entry = catalogue.entries[id]
-    page = made.page("slots")
+def test_the_line_cites_fetches_and_traces(
+    pages_book: Book, pages_catalogue: Catalogue, id: str
+) -> None:
+    entry = pages_catalogue.entries[id]
+    page = pages_book.page("slots")
     line = page.split(f'aria-label="Cite, fetch or trace {id}"')[1].split("</div>")[0]
     folder = "figures" if entry.what == "figure" else "tables"
     drawn = ("svg", "png") if entry.what == "figure" else ()
@@ -147,29 +142,31 @@ def test_the_line_cites_fetches_and_traces(made: Book, catalogue: Catalogue, id:
         f"../{folder}/{id}.{end}" for end in ends
     ]
     for end in ends:
-        assert (made.html / folder / f"{id}.{end}").stat().st_size > 0
+        assert (pages_book.html / folder / f"{id}.{end}").stat().st_size > 0
     texts = dict(re.findall(r'class="kv-citation" data-copy="(\w+)">([^<]*)<', line))
-    assert unescape(texts["text"]) == citing.plain(entry, catalogue, "")
+    assert unescape(texts["text"]) == citing.plain(entry, pages_catalogue, "")
     bibtex = unescape(texts["BibTeX"])
-    assert bibtex == (made.html / folder / f"{id}.bib").read_text(encoding="utf-8")
+    assert bibtex == (pages_book.html / folder / f"{id}.bib").read_text(encoding="utf-8")
     assert list(parse_string(bibtex, "bibtex").entries) == [f"smallbook-{id}"]
     assert f'<a href="#cell-{entry.cell}"><code>{entry.cell}</code></a>' in line
     assert entry.digest in line
     assert "Computed by this book's code." in unescape(line)
 
 
-def test_the_caption_is_words_alone(made: Book) -> None:
-    figure = made.page("slots").split('id="fig-fixture"')[1].split("</figure>")[0]
+def test_the_caption_is_words_alone(pages_book: Book) -> None:
+    figure = pages_book.page("slots").split('id="fig-fixture"')[1].split("</figure>")[0]
     caption, rest = figure.split("</figcaption>")
     assert "kv-line" not in caption
     assert rest.strip().startswith('<div class="kv-line"')
 
 
-def test_the_lists_at_the_root_are_those_of_the_run(made: Book, catalogue: Catalogue) -> None:
-    (cache,) = (made.root / "_build" / "cache").iterdir()
-    assert read_catalogue(cache) == catalogue
+def test_the_lists_at_the_root_are_those_of_the_run(
+    pages_book: Book, pages_catalogue: Catalogue
+) -> None:
+    (cache,) = (pages_book.root / "_build" / "cache").iterdir()
+    assert read_catalogue(cache) == pages_catalogue
     for name in FILES:
-        assert (made.html / name).read_bytes() == (cache / name).read_bytes()
+        assert (pages_book.html / name).read_bytes() == (cache / name).read_bytes()
 
 
 def _builder(root: Path, objects: dict[str, Any], **options: str) -> Any:
@@ -240,8 +237,8 @@ def test_a_source_is_a_work_only_if_it_names_one(source: str, key: str | None) -
 # ---------------------------------------------------------------- cards and terms
 
 
-def test_terms_mean_on_a_page_what_the_glossary_says(made: Book) -> None:
-    said = cards_of(made.page("start"))["terms"]
+def test_terms_mean_on_a_page_what_the_glossary_says(pages_book: Book) -> None:
+    said = cards_of(pages_book.page("start"))["terms"]
     assert set(said) == {"term-page", "term-page-size"}
     term, meaning = said["term-page"]
     assert term == "page"
@@ -249,9 +246,9 @@ def test_terms_mean_on_a_page_what_the_glossary_says(made: Book) -> None:
     assert "<em>used</em> &amp; <code>held</code>" in meaning
     assert said["term-page-size"] == ["page size", "<p>The slots of a page, in all 40.</p>"]
     for anchor in said:
-        assert exists(made, f"words.html#{anchor}")
+        assert exists(pages_book, f"words.html#{anchor}")
     # On the glossary's own page too.
-    assert set(cards_of(made.page("words"))["terms"]) == {"term-page"}
+    assert set(cards_of(pages_book.page("words"))["terms"]) == {"term-page"}
 
 
 @given(st.text())
