@@ -78,17 +78,7 @@ TRACE: Mapping[str, LineStyle] = MappingProxyType(
 
 
 def part_style(name: str) -> dict[str, Any]:
-    """Return patch keywords that draw one part of a ledger.
-
-    Parameters
-    ----------
-    name : str
-        A key of :data:`PART`; any other is a LedgerError.
-
-    Returns
-    -------
-    dict
-        ``facecolor``, ``edgecolor``, ``hatch`` and ``linewidth``.
+    """Return patch keywords that draw one part of :data:`PART`; any other is a LedgerError.
 
     Examples
     --------
@@ -103,28 +93,16 @@ def part_style(name: str) -> dict[str, Any]:
 
 
 def line_style(trace: str) -> dict[str, Any]:
-    """Return line keywords that draw one trace.
-
-    Parameters
-    ----------
-    trace : str
-        A key of :data:`TRACE`; a file name such as ``azure_conv_2023.csv`` will do. Any other is a
-        LedgerError.
-
-    Returns
-    -------
-    dict
-        ``color``, ``linestyle`` and ``marker``.
+    """Return line keywords that draw one trace of :data:`TRACE`; any other is a LedgerError.
 
     Examples
     --------
-    >>> line_style("azure_conv_2023.csv")["marker"]
+    >>> line_style("azure_conv_2023")["marker"]
     's'
     """
-    key = trace.split(".")[0]
-    if key not in TRACE:
+    if trace not in TRACE:
         raise LedgerError(f"trace: {trace!r}; accepted: {', '.join(TRACE)}")
-    colour, linestyle, marker = TRACE[key]
+    colour, linestyle, marker = TRACE[trace]
     return {"color": colour, "linestyle": linestyle, "marker": marker}
 
 
@@ -136,11 +114,9 @@ def wider_sides(fig: Figure) -> None:
     fig.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr, call-arg]
 
 
-def headed(
-    height_in: float, title: str, rows: int = 1, cols: int = 1, **kw: Any
-) -> tuple[Figure, Any]:
-    """Make a figure with its title; return both it and its axes, as `style.canvas` does."""
-    fig, axes = style.canvas(height_in, rows, cols, **kw)
+def headed(height_in: float, title: str, *grid: int, **kw: Any) -> tuple[Figure, Any]:
+    """Make a figure with its title, of rows and columns; return it and its axes."""
+    fig, axes = style.canvas(height_in, *grid, **kw)
     style.headline(fig, title)
     return fig, axes
 
@@ -156,10 +132,8 @@ def note(
     **look: Any,
 ) -> None:
     """Write words so many points from a place, given in data units unless `within` says so."""
-    ax.annotate(
-        words, at, xycoords=within, xytext=offset_pt, textcoords="offset points",
-        fontsize=fontsize, **look,
-    )  # fmt: skip
+    look |= {"xytext": offset_pt, "textcoords": "offset points", "fontsize": fontsize}
+    ax.annotate(words, at, xycoords=within, **look)
 
 
 def short_binary(value: float) -> str:
@@ -199,19 +173,13 @@ def named_rows(ax: Axes, at: Sequence[float] | np.ndarray, names: Iterable[Any],
     ax.tick_params(axis="y", length=0)
 
 
-def key_above(
-    ax: Axes, *handles_and_words: Any, ncols: int = 2, lift: float = 1.0, **kw: Any
-) -> None:
+def key_above(ax: Axes, *handles_and_words: Any, lift: float = 1.0, **kw: Any) -> None:
     """Put a key above the axes, at their left end."""
-    ax.legend(
-        *handles_and_words, loc="lower left", bbox_to_anchor=(0, lift), ncols=ncols,
-        borderaxespad=0.2, **kw,
-    )  # fmt: skip
+    place: Look = {"loc": "lower left", "bbox_to_anchor": (0, lift), "borderaxespad": 0.2}
+    ax.legend(*handles_and_words, **({"ncols": 2} | place | kw))
 
 
-def key_of_parts(
-    ax: Axes, looks: Sequence[dict[str, Any]], words: Sequence[str], **where: Any
-) -> None:
+def key_of_parts(ax: Axes, looks: Iterable[Look], words: Sequence[str], **where: Any) -> None:
     """Put a key of filled areas above the axes."""
     narrow: Look = {"borderpad": 0, "columnspacing": 1.4, "handlelength": 1.2, "handleheight": 1.0}
     key_above(ax, [Patch(**look) for look in looks], list(words), **narrow, **where)
@@ -251,24 +219,10 @@ def trace_lines(
 ) -> Figure:
     """Draw one line per trace over a logarithmic axis of powers of two, labelled at its end.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns trace, ``x`` (whole numbers) and ``y``.
-    x, y : str
-        Columns to draw; with several ``y``, one panel each, on the same axis.
-    title : str
-        The conclusion.
-    x_label, y_label : str
-        With units.
-    panels : sequence of str
-        What each panel shows.
-    reference : float, optional
-        A level line, such as what is expected; the axis label says what it is.
-    percent : bool
-        Show y as percent.
-    hollow : str, optional
-        A column of truth values: where it holds, the point is drawn hollow.
+    The frame has columns trace, ``x`` (whole numbers) and ``y``; several ``y`` have one of the
+    `panels` each, on the same axis. Labels say units. reference: a level line, such as what is
+    expected; the axis label says what it is. percent: show y as percent. hollow: a column of truth
+    values; where it holds, the point is drawn hollow.
     """
     columns = [y] if isinstance(y, str) else list(y)
     fig, axes = headed(3.6, title, 1, len(columns), squeeze=False, sharey=True)
@@ -311,23 +265,10 @@ def parts_bars(
 ) -> Figure:
     """Draw what is held, one bar a row, part by part.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        A column of names and one for each part.
-    parts : mapping of str to str
-        Column to part of the visual language, from left to right. Sharing is no part of what is
-        held and is refused.
-    title, x_label : str
-        The conclusion, and the unit.
-    percent : bool
-        Show values as percent.
-    plain : sequence of str
-        Columns drawn without their part's hatch.
-    words : mapping of str to str, optional
-        What the key calls each column.
-    name, named : str
-        Column that names the bars, and how a name is written.
+    parts: column of the frame to part of the visual language, from left to right. Sharing is no
+    part of what is held and is refused. percent: show values as percent. plain: columns drawn
+    without their part's hatch. words: what the key calls a column, if not by its part. name, named:
+    the column that names the bars, and how a name is written.
     """
     if "shared" in parts.values():
         raise ValueError("sharing is not held memory: it never stands in a bar with slack")
@@ -366,10 +307,8 @@ def per_token(frame: pd.DataFrame, first: str, second: str, of: str = "") -> str
     'Three requests: one token takes 3.10 slots (maximum) or 1.290 (pages of 4)'
     """
     held = frame.set_index("policy")["held"]
-    words = (
-        f"one token takes {format_value(held[first], '.2f')} slots ({first}) or "
-        f"{format_value(held[second], '.3f')} ({second})"
-    )
+    one, other = format_value(held[first], ".2f"), format_value(held[second], ".3f")
+    words = f"one token takes {one} slots ({first}) or {other} ({second})"
     return f"{of}: {words}" if of else words[0].upper() + words[1:]
 
 

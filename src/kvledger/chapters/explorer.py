@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from docutils import nodes
@@ -29,15 +29,8 @@ from kvledger.traces.trace import TRACE_NAMES, load_lengths
 
 DATA = "explorer-data.js"
 #: In the order in which they build on each other.
-SCRIPTS = (
-    DATA,
-    "explorer-accounting.js",
-    "explorer-reading.js",
-    "explorer-settings.js",
-    "explorer-drawing.js",
-    "explorer-answers.js",
-    "explorer.js",
-)
+_PARTS = ("-accounting", "-reading", "-settings", "-drawing", "-answers", "")
+SCRIPTS = (DATA, *(f"explorer{part}.js" for part in _PARTS))
 ASSETS = Path(__file__).parent / "assets"
 FORM = Path(__file__).with_name("explorer_form.html")
 
@@ -62,10 +55,10 @@ def packed(table: LengthTable) -> str:
     return " ".join(gap if many == "1" else f"{gap}.{many}" for gap, many in pairs)
 
 
-def explorer_data() -> dict[str, Any]:
-    """Return all that the explorer knows of the project's data."""
-    traces = {name: load_lengths(name) for name in TRACE_NAMES}
-    return {
+@cache
+def data_script() -> str:
+    """Return all that the explorer knows of the project's data, as a script; always the same."""
+    data = {
         "version": __version__,
         "page_sizes": list(DEFAULT_PAGE_SIZES),
         "columns": [
@@ -78,21 +71,14 @@ def explorer_data() -> dict[str, Any]:
             for name, model in load_models().items()
         },
         "traces": {
-            name: {
-                "label": TRACE_LABELS[name],
-                "total": packed(each.total),
-                "prompt": packed(each.prompt),
-            }
-            for name, each in traces.items()
+            name: {"label": TRACE_LABELS[name]}
+            | {"total": packed(each.total), "prompt": packed(each.prompt)}
+            for name in TRACE_NAMES
+            for each in [load_lengths(name)]
         },
     }
-
-
-@cache
-def data_script() -> str:
-    """Return the data as a script: the same text for the same data."""
     # Escaped, so that nothing in it could end a script or a line early.
-    text = json.dumps(explorer_data(), ensure_ascii=True, indent=0).replace("<", "\\u003c")
+    text = json.dumps(data, ensure_ascii=True, indent=0).replace("<", "\\u003c")
     return f"globalThis.kvledgerExplorerData = {text};\n"
 
 
@@ -104,7 +90,6 @@ class ExplorerDirective(SphinxDirective):
     """The directive ``explorer``; its content is shown to readers without JavaScript."""
 
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {}
 
     def run(self) -> list[nodes.Node]:
         """Return the explorer's node, or an error if there is nothing for readers without it."""
@@ -125,13 +110,7 @@ def _depart(self: Any, node: kv_explorer) -> None:
     self.body.append("</div></noscript>\n")
 
 
-def _add_files(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
-) -> None:
+def _add_files(app: Sphinx, _page: str, _form: str, _all: Any, doctree: Any) -> None:
     """Load the explorer's scripts on its page, and on no other."""
     if doctree is None or next(iter(doctree.findall(kv_explorer)), None) is None:
         return
@@ -143,19 +122,10 @@ def _add_files(
         app.add_js_file(name, loading_method="defer")
 
 
-def _add_assets(app: Sphinx, config: Any) -> None:
-    config.html_static_path.append(str(ASSETS))
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the directive to a Sphinx application."""
     app.add_directive("explorer", ExplorerDirective)
     app.add_node(kv_explorer, html=(_visit, _depart))
-    app.connect("config-inited", _add_assets)
+    app.connect("config-inited", lambda _, config: config.html_static_path.append(str(ASSETS)))
     app.connect("html-page-context", _add_files)
-    return {
-        "version": __version__,
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

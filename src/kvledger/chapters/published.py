@@ -34,6 +34,12 @@ _WHY_DIFFERENT = {
     "oversized": "recomputed is the pages the request needs; as quoted that is less than the pool "
     "holds, so it would fit; who is admitted is no matter of this accounting",
 }
+_WHY_CITED = {  # by how a claim begins; the first that fits holds
+    ("batched.alpaca",): "not from sizes alone; figure2.batched replays it",
+    ("fig2", "batched", "sharing"): "not from sizes alone; the chapter on growth replays it",
+    ("kernel", "prefix", "block_size"): "their measurement or setting",
+    ("",): "an input, not a result",
+}
 _PAPER_MAXIMUM = 2048  # Kwon et al. 2023, section 6.1: the longest sequence of the OPT models
 _TABLE_1 = {"opt13b": "OPT-13B", "opt66b": "OPT-66B", "opt175b": "OPT-175B"}
 
@@ -82,9 +88,10 @@ def case_numbers() -> pd.DataFrame:
 def _compared(id: str, published: str, value: Fraction | int | None) -> dict[str, object]:
     """Say how a published number fares; one that differs must say why."""
     verdict = "differs" if id == "oversized" else _verdict(published, value)
-    reasons = {"cited": _why_cited(id), "differs": _WHY_DIFFERENT.get(id)}
-    why = reasons.get(verdict)
-    if verdict == "differs" and why is None:
+    why = None
+    if verdict == "cited":
+        why = next(words for starts, words in _WHY_CITED.items() if id.startswith(starts))
+    elif verdict == "differs" and (why := _WHY_DIFFERENT.get(id)) is None:
         raise LedgerError(f"{id}: published {published}, computed {value}; say why")
     return {"recomputed": value, "verdict": verdict, "why": why}
 
@@ -123,16 +130,6 @@ def _verdict(published: str, value: Fraction | int | None) -> str:
     return "reproduced" if abs(Fraction(printed) - value) <= half else "differs"
 
 
-def _why_cited(claim: str) -> str:
-    if claim.startswith("batched.alpaca"):
-        return "not from sizes alone; figure2.batched replays it"
-    if claim.startswith(("fig2", "batched", "sharing")):
-        return "not from sizes alone; the chapter on growth replays it"
-    if claim.startswith(("kernel", "prefix", "block_size")):
-        return "their measurement or setting"
-    return "an input, not a result"
-
-
 def _paper_recomputed() -> dict[str, Fraction | int]:
     """Compute what needs no requests over time: slots, and how many maxima fit in them."""
     printed = {row["id"]: row["value"] for row in _rows("paper_pagedattention.csv")}
@@ -157,9 +154,7 @@ def _blocks_in_memory() -> int:
 
 
 def _waste(full: int, windowed: int, window: int, tokens: int) -> Fraction:
-    model = Model(
-        "layers", full_layers=full, window_layers=windowed, window=window, kv_heads=1, head_dim=1
-    )
+    model = Model("layers", full, 1, 1, window_layers=windowed, window=window)
     return 100 * model.window_waste(tokens)
 
 
@@ -199,11 +194,11 @@ _SIZES = (1, _USUAL, 128)
 def cost_numbers() -> pd.DataFrame:
     """List what others measured of page sizes, attention kernels and page tables.
 
-    Columns: id, who, what, bound (up to or under, where only a bound is printed), low, high (as
-    printed; both are missing where the source gives words), unit, against, setting, finding,
-    times_low, times_high, chart (what a figure calls it), where and citation. The times are of a
-    run time, against the one that the row names: 20% longer is 6/5. Where a source prints times of
-    one kernel at several page sizes, they are against its shortest.
+    Columns: id, citation, where, who, what, bound (up to or under, where only a bound is printed),
+    low, high (as printed; both are missing where the source gives words), unit, against, setting,
+    finding, chart (what a figure calls it), times_low and times_high. The times are of a run time,
+    against the one that the row names: 20% longer is 6/5. Where a source prints times of one kernel
+    at several page sizes, they are against its shortest.
 
     Examples
     --------
@@ -211,34 +206,24 @@ def cost_numbers() -> pd.DataFrame:
     >>> costs.loc["prefill.flashinfer", "high"], costs.loc["prefill.flashinfer", "times_high"]
     (Decimal('42'), Fraction(71, 50))
     """
-    rows = _rows("published_costs.csv")
-    shortest: dict[str, Fraction] = {}
+    rows: list[dict[str, Any]] = []
+    for cells in _rows("published_costs.csv"):
+        ends = {end: Decimal(cells[end]) if cells[end] else None for end in ("low", "high")}
+        rows.append({name: text or None for name, text in cells.items()} | ends)
     for row in rows:
-        if row["unit"] == "ms":
-            here = Fraction(row["low"])
-            shortest[row["citation"]] = min(here, shortest.get(row["citation"], here))
-    frame = []
-    for row in rows:
-        cells: dict[str, Any] = {name: row[name] for name in ("id", "who", "what")}
-        cells["bound"] = row["bound"] or None
-        cells |= {end: Decimal(row[end]) if row[end] else None for end in ("low", "high")}
-        cells |= {name: row[name] or None for name in ("unit", "against", "setting", "finding")}
-        least = shortest.get(row["citation"])
-        cells |= {f"times_{end}": _times(row[end], row["unit"], least) for end in ("low", "high")}
-        cells["chart"] = row["chart"] or None
-        frame.append(cells | {"where": row["where"], "citation": row["citation"]})
-    return pd.DataFrame(frame, dtype=object)
+        timed = [r["low"] for r in rows if r["unit"] == "ms" and r["citation"] == row["citation"]]
+        for end in ("low", "high"):
+            row[f"times_{end}"] = _times(row[end], row["unit"], min(timed, default=None))
+    return pd.DataFrame(rows, dtype=object)
 
 
-def _times(printed: str, unit: str, shortest: Fraction | None) -> Fraction | None:
+def _times(printed: Decimal | None, unit: str, shortest: Decimal | None) -> Fraction | None:
     """Turn a printed time into a multiple of what it is held against; None for other units."""
-    if not printed:
+    if printed is None or unit not in ("% longer", "times as long", "ms"):
         return None
-    if unit == "% longer":
-        return 1 + Fraction(printed) / 100
-    if unit == "times as long":
-        return Fraction(printed)
-    return Fraction(printed) / shortest if unit == "ms" and shortest else None
+    if unit == "ms":
+        return Fraction(printed) / Fraction(shortest or printed)
+    return Fraction(printed) if unit == "times as long" else 1 + Fraction(printed) / 100
 
 
 def printed_costs() -> pd.DataFrame:
