@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 _FRAME = "frame_of_the_csv"
 _NUMERAL = re.compile(r"-?\d+(?:/\d+|\.\d+)?")
@@ -30,53 +32,27 @@ class Drawing(NamedTuple):
     aliases: list[str]
 
 
-def statements(notebook: Path) -> list[ast.stmt]:
-    """Return all that a notebook runs, in order; what stands under an ``if`` is taken as done."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    found: list[ast.stmt] = []
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            for statement in ast.parse("".join(cell["source"])).body:
-                found += _unfolded(statement)
-    return found
-
-
-def _unfolded(statement: ast.stmt) -> Iterator[ast.stmt]:
-    if isinstance(statement, ast.If):
-        for inner in statement.body:
-            yield from _unfolded(inner)
-    else:
-        yield statement
-
-
-def figures_of(notebook: Path) -> list[str]:
-    """Return the ids of the figures that a notebook draws."""
-    return [str(_id_of(call)) for s in statements(notebook) for call in _figure_calls(s)]
-
-
-def _figure_calls(statement: ast.stmt) -> list[ast.Call]:
-    return [
-        node
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "figure"
-    ]
-
-
-def _id_of(call: ast.Call) -> object:
-    return call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+def figure_calls(notebook: Path) -> Iterator[tuple[str, ast.Call, list[ast.stmt]]]:
+    """Yield each figure of a notebook: its id, its call of ``figure`` and all that runs before."""
+    before: list[ast.stmt] = []
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        waiting = ast.parse("".join(cell["source"])).body if cell["cell_type"] == "code" else []
+        while waiting:
+            statement = waiting.pop(0)
+            if isinstance(statement, ast.If):  # taken as done
+                waiting = statement.body + waiting
+                continue
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "figure":
+                    assert isinstance(node.args[0], ast.Constant)
+                    yield str(node.args[0].value), node, before.copy()
+            before.append(statement)
 
 
 def drawing_of(notebook: Path, figure_id: str) -> Drawing:
     """Find how a figure is drawn, and put the data of its CSV in the place of its frame."""
-    every = statements(notebook)
-    at, call = next(
-        (i, call)
-        for i, statement in enumerate(every)
-        for call in _figure_calls(statement)
-        if _id_of(call) == figure_id
-    )
+    found = {id: (call, before) for id, call, before in figure_calls(notebook)}
+    call, before = found[figure_id]
     draw = call.args[1]
     assert isinstance(draw, ast.Call), f"{figure_id}: it is not drawn by a call"
     assert draw.args, f"{figure_id}: its drawing takes no data"
@@ -84,7 +60,7 @@ def drawing_of(notebook: Path, figure_id: str) -> Drawing:
     aliases = {_base(data), _base(draw.args[0])} - {""}
     draw.args[0] = ast.Name(_FRAME, ast.Load())
     wanted = _loads(draw) - {_FRAME, *aliases}
-    return Drawing(draw, _needed(every[:at], wanted), sorted(aliases))
+    return Drawing(draw, _needed(before, wanted), sorted(aliases))
 
 
 def _base(node: ast.expr) -> str:
@@ -98,12 +74,11 @@ def _base(node: ast.expr) -> str:
 
 
 def _loads(node: ast.AST) -> set[str]:
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _is_load(n)}
-    return found - set(dir(builtins)) - _inner(node)
+    return _names(node, ast.Load) - set(dir(builtins)) - _inner(node)
 
 
 def _stores(node: ast.AST) -> set[str]:
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not _is_load(n)}
+    found = _names(node, ast.Store)
     for name in ast.walk(node):
         if isinstance(name, ast.alias):
             found.add((name.asname or name.name).split(".")[0])
@@ -115,11 +90,12 @@ def _stores(node: ast.AST) -> set[str]:
 def _inner(node: ast.AST) -> set[str]:
     """Return the names that only a comprehension knows."""
     loops = [n.target for n in ast.walk(node) if isinstance(n, ast.comprehension)]
-    return {n.id for loop in loops for n in ast.walk(loop) if isinstance(n, ast.Name)}
+    return {name for loop in loops for name in _names(loop, ast.Store)}
 
 
-def _is_load(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Load)
+def _names(node: ast.AST, kind: type[ast.expr_context]) -> set[str]:
+    named = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return {name.id for name in named if isinstance(name.ctx, kind)}
 
 
 def _needed(before: Sequence[ast.stmt], wanted: set[str]) -> list[ast.stmt]:
@@ -132,6 +108,13 @@ def _needed(before: Sequence[ast.stmt], wanted: set[str]) -> list[ast.stmt]:
                 wanted = wanted - _stores(statement)
             wanted = wanted | _loads(statement)
     return kept
+
+
+def words(fig: Figure) -> list[str]:
+    """Return the texts that a figure shows."""
+    fig.draw_without_rendering()
+    texts = [t for t in fig.findobj(Text) if isinstance(t, Text)]
+    return [t.get_text() for t in texts if t.get_visible() and t.get_text().strip()]
 
 
 def draw(drawing: Drawing, frame: pd.DataFrame) -> Any:
@@ -179,13 +162,9 @@ def difference(one: str, other: str, tolerance: float = 0.02) -> str:
     texts = [_NO_STEP.sub("", _renamed(_STAMP.sub("", text))) for text in (one, other)]
     shapes = [_NUMBER.sub("#", text) for text in texts]
     if shapes[0] != shapes[1]:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(*shapes, strict=False)) if a != b),
-            min(map(len, shapes)),
-        )
-        return (
-            f"shapes differ: {shapes[0][at - 60 : at + 60]!r} != {shapes[1][at - 60 : at + 60]!r}"
-        )
+        at = [*(a == b for a, b in zip(*shapes, strict=False)), False].index(False)
+        one, other = (shape[max(0, at - 60) : at + 60] for shape in shapes)
+        return f"shapes differ: {one!r} != {other!r}"
     numbers = [[float(n) for n in _NUMBER.findall(text)] for text in texts]
     far = max((abs(a - b) for a, b in zip(*numbers, strict=True)), default=0.0)
     return "" if far <= tolerance else f"a place differs by {far}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
-from matplotlib.text import Text
+from redraw import words
 
 import kvledger as kv
 from kvledger.accounting import survey
@@ -18,18 +18,13 @@ from kvledger.chapters.slot_figures import HELD, contiguous_slots, paged_slots
 
 pytestmark = pytest.mark.usefixtures("no_warnings")
 
+LABELS: dict[str, Any] = {"title": "t", "x_label": "x", "y_label": "y"}
 lengths_of = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
 
 @pytest.fixture(scope="module")
 def traces() -> survey.Traces:
     return {name: kv.load_lengths(name) for name in kv.TRACE_NAMES}
-
-
-def words(fig: Figure) -> list[str]:
-    fig.draw_without_rendering()
-    texts = [t for t in fig.findobj(Text) if isinstance(t, Text)]
-    return [t.get_text() for t in texts if t.get_visible() and t.get_text().strip()]
 
 
 def counts(frame: pd.DataFrame) -> dict[str, int]:
@@ -59,13 +54,8 @@ def test_contiguous_squares_are_the_ledger(lengths: list[int], reserve: int) -> 
 
 
 def test_slots_says_the_counts_of_its_frame() -> None:
-    frame = pd.concat(
-        [
-            contiguous_slots("Reserve", [5, 9, 17], [32] * 3),
-            paged_slots("Shared", [20, 23], 4, prefix=8),
-        ],
-        ignore_index=True,
-    )
+    shared = paged_slots("Shared", [20, 23], 4, prefix=8)
+    frame = pd.concat([contiguous_slots("Reserve", [5, 9, 17], [32] * 3), shared])
     said = words(slot_figures.slots(frame, title="Fewer"))
     assert said.count("Fewer") == 1
     assert "Reserve: 96 slots for 31 tokens" in said
@@ -102,31 +92,19 @@ def test_bars_are_as_long_as_their_parts() -> None:
 
 
 def test_cost_lines_marks_the_exact_corners() -> None:
-    said = words(
-        metadata_figures.cost_lines(survey.cost_lines([5, 9, 17], [1, 2, 4, 8, 16]), title="t")
-    )
+    frame = survey.cost_lines([5, 9, 17], [1, 2, 4, 8, 16])
+    said = words(metadata_figures.cost_lines(frame, title="t"))
     assert {"c = 3/14", "c = 6/7", "c = 2", "c = 8"} <= set(said)
     assert {f"pages of {p}" for p in (1, 2, 4, 8, 16)} <= set(said)
 
 
 def test_every_trace_is_labelled_by_name(traces: survey.Traces) -> None:
     slack = survey.tail_slack(traces, [2, 16, 128])
-    one = drawing.trace_lines(
-        slack, "page_size", "slack_share", title="t", x_label="x", y_label="y", percent=True
-    )
-    two = drawing.trace_lines(
-        slack,
-        "page_size",
-        ["final_ratio", "growth_ratio"],
-        title="t",
-        panels=["a", "b"],
-        x_label="x",
-        y_label="y",
-        reference=1.0,
-    )
-    steps = metadata_figures.best_by_cost(
-        survey.envelopes(traces), title="t", c_min=1e-5, c_max=100, mark=16
-    )
+    one = drawing.trace_lines(slack, "page_size", "slack_share", **LABELS, percent=True)
+    both, panels = ["final_ratio", "growth_ratio"], ["a", "b"]
+    two = drawing.trace_lines(slack, "page_size", both, panels=panels, **LABELS, reference=1.0)
+    costs = {"c_min": 1e-5, "c_max": 100, "mark": 16}
+    steps = metadata_figures.best_by_cost(survey.envelopes(traces), title="t", **costs)
     for fig in (one, two, steps):
         assert set(survey.TRACE_LABELS.values()) <= set(words(fig))
 
@@ -134,15 +112,7 @@ def test_every_trace_is_labelled_by_name(traces: survey.Traces) -> None:
 def test_hollow_points_stand_where_the_column_holds(traces: survey.Traces) -> None:
     unused = survey.reservation(traces, [4096, 131072])
     unused["some_refused"] = unused["refused_requests"] > 0
-    fig = drawing.trace_lines(
-        unused,
-        "reserve",
-        "unused_share",
-        title="t",
-        x_label="x",
-        y_label="y",
-        hollow="some_refused",
-    )
+    fig = drawing.trace_lines(unused, "reserve", "unused_share", **LABELS, hollow="some_refused")
     paper = drawing.INK.paper
     hollow = sum(
         len(line.get_xdata())
@@ -164,12 +134,11 @@ def test_distribution_and_bytes_and_blocks_draw_their_rows(traces: survey.Traces
     assert len(slot_figures.slack_distribution(spread, title="t").axes[0].patches) == 16
     need = survey.needed_cost(traces, 16, "Llama-3.1-8B")
     charged = survey.bytes_in_slots(["Llama-3.1-8B", "OPT-13B"], {"entry": 4}, need)
-    assert {"Llama-3.1-8B", "OPT-13B", "entry"} <= set(
-        words(metadata_figures.bytes_against_need(charged, title="t"))
-    )
-    blocks = survey.shared_blocks(
-        {"mooncake_synthetic": kv.load_blocks("mooncake_synthetic")}
-    ).query("how == 'groups' and blocks == 'all' and preamble == 'with'")
+    said = words(metadata_figures.bytes_against_need(charged, title="t"))
+    assert {"Llama-3.1-8B", "OPT-13B", "entry"} <= set(said)
+    synthetic = {"mooncake_synthetic": kv.load_blocks("mooncake_synthetic")}
+    rows = "how == 'groups' and blocks == 'all' and preamble == 'with'"
+    blocks = survey.shared_blocks(synthetic).query(rows)
     said = words(slot_figures.shared_blocks(blocks, title="t"))
     assert "Mooncake synthetic" in said
     assert blocks["shared_share"].iloc[-1] > Fraction(6, 10)

@@ -15,6 +15,7 @@ import pytest
 from attention_records import GPU_PEERS, made_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redraw import figure_calls
 
 import kvledger as kv
 from kvledger.accounting import survey
@@ -47,45 +48,25 @@ def traces() -> survey.Traces:
 
 
 # ---------------------------------------------------------------- no title is typed
-def figure_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    """Yield every call of ``figure`` in a notebook, with its id."""
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        for node in ast.walk(ast.parse("".join(cell["source"]))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "figure":
-                name = node.args[0]
-                assert isinstance(name, ast.Constant)
-                yield str(name.value), node
 
 
-CALLS = [(path, id, call) for path in NOTEBOOKS for id, call in figure_calls(path)]
-
-
-def title_of(call: ast.Call) -> ast.expr | None:
-    drawn = call.args[1]
-    assert isinstance(drawn, ast.Call)
-    return next((word.value for word in drawn.keywords if word.arg == "title"), None)
+CELLS = [cell for path in NOTEBOOKS for cell in json.loads(path.read_text("utf-8"))["cells"]]
+CALLS = [(path, id, call) for path in NOTEBOOKS for id, call, _ in figure_calls(path)]
 
 
 def test_all_figures_are_looked_at() -> None:
-    captions = sum(
-        "figure" in cell["metadata"].get("mystnb", {})
-        for path in NOTEBOOKS
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
-    )
+    captions = sum("figure" in cell["metadata"].get("mystnb", {}) for cell in CELLS)
     assert len(CALLS) == captions > 30
 
 
 @pytest.mark.parametrize(("path", "id", "call"), CALLS, ids=[id for _, id, _ in CALLS])
 def test_a_title_is_made_from_data(path: Path, id: str, call: ast.Call) -> None:
     """It is the value of a function that stands beside the drawing, given what the figure draws."""
-    title = title_of(call)
+    drawn = call.args[1]
+    assert isinstance(drawn, ast.Call)
+    title = next((word.value for word in drawn.keywords if word.arg == "title"), None)
     assert isinstance(title, ast.Call), f"{path.name}: {id}: the title is typed"
-    module = title.func
-    assert isinstance(module, ast.Attribute)
-    assert isinstance(module.value, ast.Name)
-    assert module.value.id in {"drawing"} or module.value.id.endswith("_figures")
+    assert re.fullmatch(r"(drawing|\w+_figures)\.\w+", ast.unparse(title.func))
     assert title.args
     assert not isinstance(title.args[0], ast.Constant)
 
@@ -94,8 +75,7 @@ def test_stored_titles_say_an_answer_each() -> None:
     """A number stands in each, and no two figures have the same."""
     stored = {
         output["metadata"]["proofbook"]["id"]: output["metadata"]["proofbook"]["title"]
-        for path in NOTEBOOKS
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell in CELLS
         for output in cell.get("outputs", [])
         if "title" in output.get("metadata", {}).get("proofbook", {})
     }
@@ -138,16 +118,12 @@ def test_sharing_that_moved_the_slack_would_be_told() -> None:
 def test_titles_of_traces_are_true_of_every_trace(traces: survey.Traces) -> None:
     slack = survey.tail_slack(traces, [16, 64, 512])
     said = slot_figures.slack_share_title(slack, 16)
-    for size, form in ((16, "{:.2%}"), (512, "{:.0%}")):
-        most = max(float(v) for v in slack.loc[slack["page_size"] == size, "slack_share"])
-        assert f"{form.format(most)}" in said
+    most = slack.groupby("page_size")["slack_share"].max().astype(float)
+    assert f"{most[16]:.2%}" in said
+    assert f"{most[512]:.0%}" in said
+    errors = slack.loc[slack["page_size"] <= 64, ["final_error", "growth_error"]].astype(float)
     close = slot_figures.expectation_title(slack, near=64)
-    worst = max(
-        float(error)
-        for column in ("final_error", "growth_error")
-        for error in slack.loc[slack["page_size"] <= 64, column]
-    )
-    assert f"within {worst:.1%} up to pages of 64" in close
+    assert f"within {errors.to_numpy().max():.1%} up to pages of 64" in close
     unused = survey.reservation(traces, [4096, 131072])
     least = min(float(v) for v in unused.loc[unused["reserve"] == 131072, "unused_share"])
     assert f"{least:.1%} or more" in slot_figures.reservation_title(unused)
@@ -157,44 +133,30 @@ def test_titles_of_bounds_and_ends() -> None:
     one = survey.cost_lines([4, 8], [4])
     assert metadata_figures.cost_lines_title(one) == "One page size is best at every cost"
     corners = survey.cost_lines([5, 9, 17], [4, 16])
-    assert (
-        metadata_figures.cost_lines_title(corners)
-        == "The best page size changes at c = 4 slots a page"
-    )
+    said = metadata_figures.cost_lines_title(corners)
+    assert said == "The best page size changes at c = 4 slots a page"
     never = pd.DataFrame({"page_size": [1], "c_from": [Fraction(0)]})
     assert metadata_figures.envelopes_title(never, 16) == "Pages of 16 are the best at no cost"
     one = pd.DataFrame({"policy": ["only"], "used": [0.5]})
     assert growth_figures.pools_title(one) == "Tokens fill 50.0% (only) of the pool on average"
     many = pd.DataFrame({"policy": list("abc"), "used": [0.9, 0.1, 0.5]})
-    assert (
-        growth_figures.pools_title(many)
-        == "Tokens fill 10.0% (b) to 90.0% (a) of the pool on average"
-    )
-    assert "3 times (x)" in growth_figures.loads_title(
-        pd.DataFrame({"setting": ["x"], "preempted": [3]})
-    )
-    rows = [
-        (1, "tail slack", 0.0, True),
-        (2, "tail slack", 0.02, False),
-        (2, "metadata", 0.03, False),
-        (4, "tail slack", 0.9, False),
-    ]
-    frame = pd.DataFrame(rows, columns=["page_size", "cost", "share", "near"])
-    assert decision_figures.cost_shares_title(frame, 0.01).endswith(
-        "above, metadata is the largest cost"
-    )
+    said = growth_figures.pools_title(many)
+    assert said == "Tokens fill 10.0% (b) to 90.0% (a) of the pool on average"
+    strain = pd.DataFrame({"setting": ["x"], "preempted": [3]})
+    assert "3 times (x)" in growth_figures.loads_title(strain)
+    costs = ["tail slack", "tail slack", "metadata", "tail slack"]
+    frame = pd.DataFrame({"page_size": [1, 2, 2, 4], "cost": costs, "share": [0, 0.02, 0.03, 0.9]})
+    frame["near"] = frame["page_size"] == 1
+    said = decision_figures.cost_shares_title(frame, 0.01)
+    assert said.endswith("above, metadata is the largest cost")
     assert "largest cost" not in decision_figures.cost_shares_title(frame[frame["near"]], 0.01)
     few = pd.DataFrame({"window_requests": [2, 30], "shared_share": [0.1, 0.4]})
     assert "neighbours" not in workload_figures.sharing_title(few)
 
 
 def test_titles_of_measurements_follow_the_record() -> None:
-    nothing = [
-        attention_figures.latency_title(None),
-        attention_figures.bandwidth_title(None),
-        attention_figures.line_title(None),
-        attention_figures.host_title(None),
-    ]
+    kinds = ("latency", "bandwidth", "line", "host")
+    nothing = [getattr(attention_figures, f"{kind}_title")(None) for kind in kinds]
     assert all(said.endswith("\n(no device)") and not re.search(r"\d", said) for said in nothing)
     record = made_record("cuda", noise=1e-6)
     said = attention_figures.latency_title(record)
@@ -226,8 +188,7 @@ def test_a_headline_keeps_its_words_and_stays_inside(words: list[str]) -> None:
         assert " ".join(lines) == text
         fig.draw_without_rendering()
         assert title.get_window_extent().x1 <= fig.bbox.width
-        assert fig.get_figheight() == pytest.approx(
-            2.0 + (len(lines) - 1) * 1.2 * style.HEADLINE_PT / 72
-        )
+        higher = (len(lines) - 1) * 1.2 * style.HEADLINE_PT / 72
+        assert fig.get_figheight() == pytest.approx(2.0 + higher)
     finally:
         plt.close(fig)
