@@ -30,11 +30,8 @@ class Told(NamedTuple):
 
     @property
     def glued(self) -> dict[str, str]:
-        return {
-            output.metadata.scrapbook.name: output.data[RECORD]
-            for output in self.outputs
-            if "scrapbook" in output.metadata
-        }
+        numbers = [o for o in self.outputs if "scrapbook" in o.metadata]
+        return {o.metadata.scrapbook.name: o.data[RECORD] for o in numbers}
 
     @property
     def outputs(self) -> list[Any]:
@@ -50,11 +47,8 @@ class Told(NamedTuple):
         return found
 
     def kinds(self, of: str) -> set[str]:
-        return {
-            str(o.metadata.proofbook.source)
-            for o in self.outputs
-            if o.metadata.proofbook.kind == of
-        }
+        about = [output.metadata.proofbook for output in self.outputs]
+        return {str(each.source) for each in about if each.kind == of}
 
     def page(self) -> str:
         """The prose with every glued text in its place."""
@@ -65,15 +59,10 @@ class Told(NamedTuple):
 def told(folder: Path) -> Told:
     """Run the chapter's cells in a kernel that finds its records in a folder."""
     notebook = nbformat.read(CHAPTER, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    )
-    env = os.environ | {
-        "KVLEDGER_MEASUREMENTS": str(folder),
-        "PROOFBOOK_FIGURES_DIR": str(folder / "figures"),
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-    }
-    client.execute(env=env)
+    where = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where)
+    env = {"KVLEDGER_MEASUREMENTS": str(folder), "PROOFBOOK_FIGURES_DIR": str(folder / "figures")}
+    client.execute(env=os.environ | env | {"PYDEVD_DISABLE_FILE_VALIDATION": "1"})
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     path = folder / CHAPTER.name
@@ -126,15 +115,13 @@ def test_the_chapter_holds_its_contracts_whatever_was_measured(each: Told) -> No
 def test_nothing_but_values_differs_between_the_states(nothing: Told, cpu: Told, gpu: Told) -> None:
     assert list(nothing.glued) == list(cpu.glued) == list(gpu.glued)
     assert list(nothing.tables) == list(cpu.tables) == list(gpu.tables)
-    captions = [[t.split("Measured:")[0] for t in each.tables.values()] for each in (cpu, gpu)]
-    heads = [[c.split("\n")[0] for c in each] for each in captions]
-    assert heads[0] == heads[1]
+    tables = [[t.split("Measured:")[0] for t in each.tables.values()] for each in (cpu, gpu)]
+    captions = [[text.split("\n")[0] for text in each] for each in tables]
+    assert captions[0] == captions[1]
 
 
 def test_the_first_line_says_what_was_measured(nothing: Told, cpu: Told, gpu: Told) -> None:
-    first = {each.page().split("\n")[2] for each in (nothing, cpu, gpu)}
     lines = [each.page().split("\n")[2] for each in (nothing, cpu, gpu)]
-    assert len(first) == 3
     assert lines[0].startswith("No record has been taken, from a GPU or from any other device")
     assert lines[1].startswith("No record from a GPU has been taken. What is shown was measured on")
     assert "Test device, a CPU" in lines[1]

@@ -27,7 +27,7 @@ from attention_records import (
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from matplotlib.text import Text
+from redraw import words
 
 import kvledger as kv
 from kvledger.chapters import attention_costs, attention_figures, attention_report, published
@@ -50,16 +50,8 @@ def _quiet(no_warnings: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         monkeypatch.setattr(figures, dpi, 24)
 
 
-def of(record: Record, **changes: object) -> Record:
-    return replace(record, **changes)  # type: ignore[arg-type]
-
-
-def named(record: Record, name: str) -> Record:
-    return of(record, device=replace(record.device, name=name))
-
-
 def only(record: Record, keep: Callable[[Timing], bool]) -> Record:
-    return of(record, timings=tuple(t for t in record.timings if keep(t)))
+    return replace(record, timings=tuple(t for t in record.timings if keep(t)))
 
 
 # --------------------------------------------------------------------------- sentences
@@ -70,7 +62,7 @@ def test_the_first_words_say_which_device_there_is() -> None:
     cpu = attention_report.state(made_record("cpu"))
     assert cpu.startswith("No record from a GPU has been taken.")
     assert "Test device, a CPU, 2 cores, 2026-01-02" in cpu
-    gpu = attention_report.state(named(made_record("cuda"), "NVIDIA H200"))
+    gpu = attention_report.state(made_record("cuda", name="NVIDIA H200"))
     assert gpu == "Measured on one GPU: NVIDIA H200, 2026-01-02."
 
 
@@ -95,6 +87,9 @@ def test_a_cpu_record_is_held_against_sdpa() -> None:
     )
 
 
+TWO_SIZES = MadePeer(0.5, page_sizes=(16, 32))
+
+
 @pytest.mark.parametrize(
     ("peers", "chosen"),
     [
@@ -102,14 +97,8 @@ def test_a_cpu_record_is_held_against_sdpa() -> None:
         (CPU_PEERS, "flex_paged"),
         ({"sdpa": CPU_PEERS["sdpa"], "gather_sdpa": CPU_PEERS["gather_sdpa"]}, "gather_sdpa"),
         ({"sdpa": CPU_PEERS["sdpa"]}, None),
-        (
-            {
-                "flex_paged": MadePeer(0.5, page_sizes=(16, 32)),
-                "another": MadePeer(0.5, page_sizes=(16, 32)),
-            },
-            "flex_paged",
-        ),
-        ({"flex_paged": MadePeer(0.5, page_sizes=(16,)), "another": MadePeer(0.5)}, "another"),
+        ({"flex_paged": TWO_SIZES, "another": TWO_SIZES}, "flex_paged"),
+        ({"flex_paged": TWO_SIZES, "another": MadePeer(0.5)}, "another"),
     ],
 )
 def test_the_peer_in_view(peers: dict[str, MadePeer], chosen: str | None) -> None:
@@ -119,7 +108,7 @@ def test_the_peer_in_view(peers: dict[str, MadePeer], chosen: str | None) -> Non
 def test_a_row_of_one_head_is_as_long_as_its_elements() -> None:
     record = made_record()
     assert attention_report.row_bytes(record) == str(128 * 2)
-    latent = of(record, cases=(record.cases[2], *record.cases[:2]))
+    latent = replace(record, cases=(record.cases[2], *record.cases[:2]))
     assert attention_report.row_bytes(latent) == str(576 * 2)
 
 
@@ -180,7 +169,7 @@ def test_absences_of_one_reason_stand_in_one_row() -> None:
     absent = [Absence("flex_paged", main, p, f"takes pages from 16, not {p}") for p in (1, 2, 8)]
     absent += [Absence("flashinfer", None, None, "flashinfer cannot be\nimported")]
     absent += [Absence("cudnn_paged", c.id, None, "no time was left") for c in record.cases]
-    frame = attention_report.absences(of(record, absent=tuple(absent)))
+    frame = attention_report.absences(replace(record, absent=tuple(absent)))
     assert frame.to_numpy().tolist() == [
         ["FlexAttention", f"pages of 1, 2, 8 in {main}", "takes pages from 16"],
         ["FlashInfer", "anything", "flashinfer cannot be imported"],
@@ -223,17 +212,12 @@ def test_a_kernel_that_reaches_its_bars_has_met_them() -> None:
     assert reached[0].startswith(f"{0.95 / (1 + 0.1 / 16):.1%} (")
     assert reached[1].startswith(f"{0.9 / 0.95 * (1 + 0.1 / 16):.2f} times (")
     assert reached[2].startswith("1.10 times (")
-    assert set(frame["where"]) == {
-        "pages of 16, at random",
-        "pages of 16, at random, against SDPA on contiguous memory",
-        "pages of 1, at random",
-    }
+    against = "pages of 16, at random, against SDPA on contiguous memory"
+    assert set(frame["where"]) == {"pages of 16, at random", against, "pages of 1, at random"}
 
 
 def test_a_kernel_that_falls_short_is_told_by_how_much() -> None:
-    frame = barred(
-        MadePeer(0.85, 0.30, 0.05, own_contiguous=True), flashinfer=MadePeer(0.95, 0.0, 0.0)
-    )
+    frame = barred(MadePeer(0.85, 0.30, 0.05, own_contiguous=True), flashinfer=MadePeer(0.95))
     share, peers, one = (str(text) for text in frame["verdict"])
     assert share == f"missed by {100 * (0.9 - 0.85 / (1 + 0.3 / 16)):.1f} points"
     assert peers == f"missed by {0.95 / 0.85 * (1 + 0.3 / 16) - 1:.1%}"
@@ -267,10 +251,8 @@ def test_points_lie_on_the_line_of_the_formula() -> None:
     frame = attention_costs.points(record)
     assert len(frame) == 2 * len(PAGE_SIZES)
     assert frame["off"].astype(float).abs().max() < 1e-4
-    for layout, c in (("random", 0.12), ("in_order", 0.07)):
-        assert float(frame.loc[frame["layout"] == layout, "c"].iloc[0]) == pytest.approx(
-            c, rel=1e-3
-        )
+    costs = frame.groupby("layout")["c"].first().astype(float).to_dict()
+    assert costs == pytest.approx({"random": 0.12, "in_order": 0.07}, rel=1e-3)
 
 
 def test_costs_are_put_among_the_exact_costs_of_a_trace() -> None:
@@ -317,13 +299,12 @@ def test_a_step_is_open_unless_its_whole_interval_is_on_one_side() -> None:
 
 def test_times_that_are_on_no_line_are_said_to_be_on_none() -> None:
     record = made_record("cuda")
+    small = {t: t.peer == "triton" and t.page_size < 16 for t in record.timings}
     bent = tuple(
-        replace(t, seconds=tuple(1.5 * s for s in t.seconds))
-        if t.peer == "triton" and t.page_size < 16
-        else t
-        for t in record.timings
+        replace(t, seconds=tuple((1.5 if slow else 1) * s for s in t.seconds))
+        for t, slow in small.items()
     )
-    broken = of(record, timings=bent)
+    broken = replace(record, timings=bent)
     assert attention_costs.verdict(record).startswith("The line describes the times: ")
     assert attention_costs.verdict(broken).startswith("The line does not describe the times: ")
     assert attention_costs.interval(attention_costs.fitted(broken)).endswith(
@@ -348,10 +329,8 @@ def test_a_sweep_too_short_for_a_line_says_so() -> None:
 
 def test_published_costs_are_as_printed() -> None:
     frame = published.cost_numbers().set_index("id")
-    assert frame.loc["kernel.paper", ["times_low", "times_high"]].tolist() == [
-        Fraction(6, 5),
-        Fraction(63, 50),
-    ]
+    times = frame.loc["kernel.paper", ["times_low", "times_high"]].tolist()
+    assert times == [Fraction(6, 5), Fraction(63, 50)]
     assert frame.loc["decode.early_vllm", "times_high"] == Fraction(14, 5)
     assert frame.loc["decode.fa4.p1", "times_low"] == Fraction(9906, 2147)
     assert frame.loc["decode.fa4.p128", "times_high"] == 1
@@ -373,16 +352,14 @@ def test_every_published_cost_has_its_source_in_the_references() -> None:
 def test_the_paper_has_one_value_in_both_tables() -> None:
     costs = published.cost_numbers().set_index("id")
     paper = published.paper_numbers().set_index("claim")["published"]
-    pairs = {
-        ("kernel.paper", "low"): "kernel.latency_overhead_low",
-        ("kernel.paper", "high"): "kernel.latency_overhead_high",
-        ("block_size.sharegpt", "low"): "block_size.sharegpt.best_low",
-        ("block_size.sharegpt", "high"): "block_size.sharegpt.best_high",
-        ("block_size.alpaca", "low"): "block_size.alpaca.best_low",
-        ("block_size.alpaca", "high"): "block_size.alpaca.best_high",
+    claims = {
+        "kernel.paper": "kernel.latency_overhead",
+        "block_size.sharegpt": "block_size.sharegpt.best",
+        "block_size.alpaca": "block_size.alpaca.best",
     }
-    for (row, column), claim in pairs.items():
-        assert costs.loc[row, column] == Decimal(paper[claim])
+    for row, claim in claims.items():
+        for end in ("low", "high"):
+            assert costs.loc[row, end] == Decimal(paper[f"{claim}_{end}"])
 
 
 def test_measured_and_published_are_never_one_kind() -> None:
@@ -424,57 +401,32 @@ def test_the_small_table_holds_each_token_and_each_page_once(
 # --------------------------------------------------------------------------- drawings
 
 
-def words(fig: Figure) -> list[str]:
-    fig.draw_without_rendering()
-    texts = [t for t in fig.findobj(Text) if isinstance(t, Text)]
-    return [t.get_text() for t in texts if t.get_visible() and t.get_text().strip()]
-
-
 LONG = "A processor with a very long name indeed, of a maker that likes them so, at 2.40 GHz, x 2"
+
+MORE = {"cudnn_paged": MadePeer(0.96), "pallas_paged": MadePeer(0.5)}
+SLOW = {"flex_paged": MadePeer(0.001, 9.0)}
 
 RECORDS: dict[str, Callable[[], Record | None]] = {
     "none": lambda: None,
     "gpu": lambda: made_record("cuda"),
     "cpu": lambda: made_record("cpu"),
-    "a long name": lambda: named(made_record("cpu"), LONG),
-    "every peer": lambda: made_record(
-        "cuda", peers={**GPU_PEERS, "cudnn_paged": MadePeer(0.96), "pallas_paged": MadePeer(0.5)}
-    ),
+    "a long name": lambda: made_record("cpu", name=LONG),
+    "every peer": lambda: made_record("cuda", peers={**GPU_PEERS, **MORE}),
     "one more": lambda: made_record("cuda", peers={**GPU_PEERS, "of_tomorrow": MadePeer(0.99)}),
     "contiguous alone": lambda: made_record("cpu", peers={"sdpa": CPU_PEERS["sdpa"]}),
     "two sizes": lambda: only(made_record("cpu"), lambda t: t.page_size in (16, 32, 2048)),
-    "no host": lambda: of(made_record("cuda"), host=()),
+    "no host": lambda: replace(made_record("cuda"), host=()),
     "no baseline": lambda: made_record("cpu", peers={"flex_paged": CPU_PEERS["flex_paged"]}),
-    "very slow": lambda: made_record(
-        "cpu", peers={**CPU_PEERS, "flex_paged": MadePeer(0.001, 9.0)}
-    ),
+    "very slow": lambda: made_record("cpu", peers={**CPU_PEERS, **SLOW}),
     "noisy": lambda: made_record("cpu", noise=0.3),
 }
 
-SENTENCES = (
-    attention_report.state,
-    attention_report.result,
-    attention_report.device,
-    attention_report.source,
-    attention_report.baseline_label,
-    attention_report.in_view,
-    attention_report.main_case,
-    attention_report.row_bytes,
-    attention_report.host_requests,
-    attention_costs.verdict,
-)
-FRAMES = (
-    attention_report.settings,
-    attention_report.main_sweep,
-    attention_report.absences,
-    attention_report.bars,
-    attention_report.losses,
-    attention_costs.cases,
-    attention_costs.points,
-    attention_costs.fits,
-    attention_report.host_work,
-    published.beside,
-)
+_SAID = ["state", "result", "device", "source", "baseline_label", "in_view", "main_case"]
+_SAID += ["row_bytes", "host_requests"]
+SENTENCES = [*(getattr(attention_report, name) for name in _SAID), attention_costs.verdict]
+_LAID = ["settings", "main_sweep", "absences", "bars", "losses", "host_work"]
+FRAMES = [getattr(attention_report, name) for name in _LAID]
+FRAMES += [attention_costs.cases, attention_costs.points, attention_costs.fits, published.beside]
 
 
 def drawn(record: Record | None) -> dict[str, tuple[Figure, pd.DataFrame]]:
@@ -482,13 +434,11 @@ def drawn(record: Record | None) -> dict[str, tuple[Figure, pd.DataFrame]]:
     work, beside = attention_report.host_work(record), published.beside(record)
     small = attention_figures.small_table([5, 9, 17], 4)
     title = attention_report.titled("What a figure shows", record)
+    reached = attention_figures.bandwidth(sweep, title=title, bar=0.9, bar_words="bar")
     return {
         "fig-table": (attention_figures.page_table(small, title="t"), small),
         "fig-latency": (attention_figures.latency(sweep, title=title), sweep),
-        "fig-bandwidth": (
-            attention_figures.bandwidth(sweep, title=title, bar=0.9, bar_words="bar"),
-            sweep,
-        ),
+        "fig-bandwidth": (reached, sweep),
         "fig-line": (attention_figures.line(points, title=title), points),
         "fig-host": (attention_figures.host(work, title=title), work),
         "fig-published": (attention_figures.beside_published(beside, title="t"), beside),
@@ -526,19 +476,12 @@ def test_an_empty_figure_says_so() -> None:
 def test_figures_say_what_their_frames_hold() -> None:
     record = made_record("cuda", noise=SHARP)
     figures = {id: words(fig) for id, (fig, _) in drawn(record).items()}
-    peers = {
-        "this kernel\nagainst itself",
-        "FlashInfer\nagainst SDPA",
-        "FlexAttention\nagainst SDPA",
-    }
-    assert peers <= set(figures["fig-latency"])
+    pairs = ("this kernel", "itself"), ("FlashInfer", "SDPA"), ("FlexAttention", "SDPA")
+    assert {f"{one}\nagainst {other}" for one, other in pairs} <= set(figures["fig-latency"])
     assert {"this kernel", "SDPA, contiguous", "bar"} <= set(figures["fig-bandwidth"])
-    assert any(
-        text.startswith("at random: c = 0.120 (0.120 to 0.120)") for text in figures["fig-line"]
-    )
-    assert {"up to 1.42", "1.20 to 1.26", "4.61"} <= set(figures["fig-published"])
-    assert "1.12" in figures["fig-published"]
-    assert f"measured here: {record.label}" in figures["fig-published"]
+    assert "at random: c = 0.120 (0.120 to 0.120)" in "\n".join(figures["fig-line"])
+    found = {"up to 1.42", "1.20 to 1.26", "4.61", "1.12", f"measured here: {record.label}"}
+    assert found <= set(figures["fig-published"])
     for id in ("fig-latency", "fig-bandwidth", "fig-line", "fig-host"):
         assert any("Test device, a GPU, 2026-01-02" in text for text in figures[id])
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from redraw import figure_calls
 
 from kvledger.chapters import drawing
 from kvledger.core.errors import LedgerError
@@ -47,13 +48,8 @@ def hexes(text: str) -> set[str]:
 
 
 def figures() -> list[str]:
-    """Return the ids of all figures of the stored chapters."""
-    return [
-        cell["metadata"]["mystnb"]["figure"]["name"]
-        for path in sorted(CHAPTERS.glob("[!_]*.ipynb"))
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
-        if "figure" in cell["metadata"].get("mystnb", {})
-    ]
+    """Return the ids of all figures of the chapters."""
+    return [id for path in sorted(CHAPTERS.glob("[!_]*.ipynb")) for id, *_ in figure_calls(path)]
 
 
 def test_no_two_meanings_share_a_colour_and_none_is_ink() -> None:
@@ -89,22 +85,14 @@ def test_the_dark_drawing_keeps_the_meanings(id: str, built_book: Path) -> None:
     assert dark - parts <= {*map(str.lower, style.INK["dark"]), style.ON_COLOUR}
 
 
-def drawing_modules() -> list[Path]:
-    return sorted(DRAWINGS.glob("*_figures.py"))
-
-
-@pytest.mark.parametrize("path", drawing_modules(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(DRAWINGS.glob("*_figures.py")), ids=lambda path: path.name)
 def test_drawings_name_a_meaning_and_no_colour(path: Path) -> None:
     """A colour is written in `style` alone; a meaning's is asked for by its name."""
     text = path.read_text(encoding="utf-8")
     assert not hexes(text)
-    named = [
-        node.value
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.keyword) and node.arg in {"color", "facecolor", "edgecolor", "mfc"}
-    ]
-    typed = [n.value for n in named if isinstance(n, ast.Constant) and n.value != "none"]
-    assert not typed
+    words = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword)]
+    named = [w.value for w in words if w.arg in {"color", "facecolor", "edgecolor", "mfc"}]
+    assert not [n.value for n in named if isinstance(n, ast.Constant) and n.value != "none"]
 
 
 def test_the_explorer_has_the_same_colours() -> None:
@@ -122,15 +110,10 @@ def test_the_explorer_has_the_same_colours() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        ROOT / "src/proofbook/pages/assets/kvledger.css",
-        ROOT / "src/kvledger/report/assets/page.css",
-    ],
-    ids=lambda path: path.name,
+    "name", ["proofbook/pages/assets/kvledger.css", "kvledger/report/assets/page.css"]
 )
-def test_pages_wear_no_colour_of_a_part(path: Path) -> None:
-    assert not hexes(path.read_text(encoding="utf-8")) & set(COLOURS.values())
+def test_pages_wear_no_colour_of_a_part(name: str) -> None:
+    assert not hexes((ROOT / "src" / name).read_text("utf-8")) & set(COLOURS.values())
 
 
 # ---------------------------------------------------------------- the palette itself

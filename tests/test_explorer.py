@@ -50,38 +50,31 @@ from kvledger.traces.trace import load_lengths, load_trace
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "chapters/explorer.html"
 
+
 # ---------------------------------------------------------------- the page and a browser
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A book of the explorer's page, with an empty page for each that it refers to."""
     root = tmp_path_factory.mktemp("explorer")
     (root / "chapters").mkdir()
-    text = (ROOT / "chapters" / "explorer.md").read_text(encoding="utf-8")
-    (root / "chapters" / "explorer.md").write_text(text, encoding="utf-8")
+    copied = ("chapters/explorer.md", "chapters/references.bib")
+    for name in (*copied, "_config.yml", "pyproject.toml", "README.md", "CITATION.cff"):
+        shutil.copyfile(ROOT / name, root / name)
+    text = (root / "chapters" / "explorer.md").read_text(encoding="utf-8")
     others = sorted(set(re.findall(r"\{doc\}`(\w+)`", text)))
     assert others, "the page refers to no other"
+    toc = ["format: jb-book", "root: chapters/explorer", "chapters:"]
     for name in others:
         (root / "chapters" / f"{name}.md").write_text(f"# {name}\n", encoding="utf-8")
-    toc = ["format: jb-book", "root: chapters/explorer", "chapters:"]
-    toc += [f"  - file: chapters/{name}" for name in others]
+        toc.append(f"  - file: chapters/{name}")
     (root / "_toc.yml").write_text("\n".join(toc), encoding="utf-8")
-    for name in ("_config.yml", "pyproject.toml", "README.md", "CITATION.cff"):
-        shutil.copyfile(ROOT / name, root / name)
-    shutil.copyfile(ROOT / "chapters" / "references.bib", root / "chapters" / "references.bib")
     (root / "requirements.txt").write_text("# of the explorer's book\n", encoding="utf-8")
     skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", root / "src", ignore=skip)
     shutil.copytree(ROOT / "data", root / "data")
-    made = subprocess.run(
-        [sys.executable, "-m", "proofbook.build", "book"],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "proofbook.build", "book"]
+    env = {**os.environ, "PYTHONPATH": str(root / "src")}
+    made = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     return root / "_build" / "html"
 
@@ -92,22 +85,27 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
+Opened = Callable[..., Page]
+
+
 @pytest.fixture
-def opened(browser: Browser, site: Path) -> Iterator[Callable[..., Page]]:
+def opened(browser: Browser, site: Path) -> Iterator[Opened]:
     """Open the page from its file, and see to it that nothing goes wrong meanwhile."""
     contexts = []
     wrong: list[str] = []
 
-    def open(state: str = "", **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": 1400, "height": 900}, **options)
+    def keep(words: str, seen: bool = True) -> None:
+        wrong.extend([words] * seen)
+
+    def open(state: str = "") -> Page:
+        context = browser.new_context(viewport={"width": 1400, "height": 900})
         contexts.append(context)
         page = context.new_page()
-        page.on("request", lambda r: None if _is_local(r.url) else wrong.append(r.url))
-        page.on("pageerror", lambda e: wrong.append(str(e)))
-        page.on("dialog", lambda d: wrong.append(d.message))
-        page.on(
-            "console", lambda m: wrong.append(m.text) if m.type in {"error", "warning"} else None
-        )
+        local = ("file://", "data:", "blob:")
+        page.on("request", lambda r: keep(r.url, not r.url.startswith(local)))
+        page.on("pageerror", lambda e: keep(str(e)))
+        page.on("dialog", lambda d: keep(d.message))
+        page.on("console", lambda m: keep(m.text, m.type in {"error", "warning"}))
         page.goto((site / PAGE).as_uri() + state)
         return page
 
@@ -115,10 +113,6 @@ def opened(browser: Browser, site: Path) -> Iterator[Callable[..., Page]]:
     for context in contexts:
         context.close()
     assert wrong == []
-
-
-def _is_local(url: str) -> bool:
-    return url.startswith(("file://", "data:", "blob:"))
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +129,15 @@ def page(browser: Browser, site: Path) -> Iterator[Page]:
 PLAIN = "(_, value) => typeof value === 'bigint' ? String(value) : value"
 
 
-def computed(page: Page, inputs: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """What the page computes from each of some settings."""
-    text = page.evaluate(
-        f"inputs => JSON.stringify(inputs.map((i) => kvledgerExplorer.compute(i)), {PLAIN})", inputs
-    )
+def mapped(page: Page, script: str, inputs: list[Any]) -> list[dict[str, Any]]:
+    """What a function of the page gives for each of some inputs."""
+    text = page.evaluate(f"inputs => JSON.stringify(inputs.map({script}), {PLAIN})", inputs)
     answers: list[dict[str, Any]] = json.loads(text)
     return answers
+
+
+def computed(page: Page, inputs: list[dict[str, str]]) -> list[dict[str, Any]]:
+    return mapped(page, "(i) => kvledgerExplorer.compute(i)", inputs)
 
 
 # ---------------------------------------------------------------- the package, asked the same
@@ -208,29 +204,21 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         model = Model("own", 1, 1, each, latent=True, bytes_per_element=1)
 
     def tested() -> list[dict[str, Any]]:
-        exact, total = exact_cost(c), as_lengths
-        return [
-            {
-                "page_size": p,
-                "pages": pages,
-                "tail_slack_slots": p * pages - total(lengths).total_tokens,
-                "metadata": pages * exact,
-                "cost": pages * (p + exact),
-            }
-            for p, pages in page_counts(lengths, sizes).items()
+        exact, names = exact_cost(c), ["page_size", "pages", "tail_slack_slots", "metadata", "cost"]
+        rows = [
+            (p, n, p * n - as_lengths(lengths).total_tokens, n * exact, n * (p + exact))
+            for p, n in page_counts(lengths, sizes).items()
         ]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def summary() -> dict[str, int]:
         table = as_lengths(lengths)
-        return {
-            "requests": table.n_requests,
-            "logical_tokens": table.total_tokens,
-            "shortest": int(table.tokens[0]),
-            "longest": table.max_tokens,
-        }
+        sums = {"requests": table.n_requests, "logical_tokens": table.total_tokens}
+        return sums | {"shortest": int(table.tokens[0]), "longest": table.max_tokens}
 
-    def held(ledger: Ledger) -> Fraction:
-        return bytes_from_slots(ledger.allocated_slots, model)
+    def corners() -> list[Any]:
+        ends = [c_to for _, _, c_to in envelope(lengths, sizes)]
+        return [end if end == math.inf else bytes_from_slots(end, model) for end in ends]
 
     ledgers = {
         "contiguous": lambda: contiguous(lengths, reserve, over_maximum=over),
@@ -247,29 +235,22 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         "near_best": attempt(lambda: near_best(lengths, c, sizes)),
         "envelope": attempt(lambda: envelope(lengths, sizes)),
         "bytes_per_token": attempt(lambda: load_model(model).kv_bytes_per_token),
-        "envelope_bytes": attempt(
-            lambda: [
-                math.inf if c_to == math.inf else bytes_from_slots(c_to, model)
-                for _, _, c_to in envelope(lengths, sizes)
-            ]
-        ),
+        "envelope_bytes": attempt(corners),
     }
+
+    def held(ledger: Callable[[], Ledger]) -> int:
+        exact = bytes_from_slots(ledger().allocated_slots, model)
+        assert exact.denominator == 1  # slots are whole, and so are their bytes
+        return int(exact)
+
     for name, ledger in ledgers.items():
-        answer = attempt(lambda ledger=ledger: held(ledger()))
-        if "value" in answer:  # slots are whole, and so are their bytes
-            assert answer["value"]["d"] == "1"
-            answer = {"value": answer["value"]["n"]}
-        answers[f"{name}_bytes"] = answer
+        answers[f"{name}_bytes"] = attempt(lambda ledger=ledger: held(ledger))
     return answers
 
 
 # ---------------------------------------------------------------- a thousand inputs
 ODD_WORDS = ("0", "-3", "2.5", "5.0", "1e3", "x", "nan", "1O24", "'", "1e400", "-0.0", "", "é\t")
 ODD_COSTS = ("", "-1", "-0.5", "abc", "1/0", "nan", "inf", "1e400", "-1/4", "1/", "0x1", "<b>1</b>")
-PLAINLY = {
-    "page_size": "4", "reserve": "oracle", "over_maximum": "error", "prefix": "0", "c": "1/3",
-    "page_sizes": "1, 2, 4", "model": "Llama-3.1-8B",
-}  # fmt: skip
 TEST_MODELS = ("Llama-3.1-8B", "Gemma-3-27B", "DeepSeek-V3/R1", "OPT-175B")
 
 
@@ -280,9 +261,8 @@ def some_length(draw: random.Random) -> str:
     if kind < 0.9:
         return str(draw.choice((2**31, 2**53, 2**62)) + draw.randint(-3, 3))
     if kind < 0.97:
-        return str(
-            max(1, draw.choice((2**63, 2**64)) // draw.choice((1, 2, 4, 64)) - draw.randint(0, 2))
-        )
+        large = draw.choice((2**63, 2**64)) // draw.choice((1, 2, 4, 64))
+        return str(max(1, large - draw.randint(0, 2)))
     return draw.choice(ODD_WORDS)
 
 
@@ -293,10 +273,10 @@ def some_lengths(draw: random.Random) -> str:
     return draw.choice((", ", ",", " ", "\n", " ; ")).join(words)
 
 
-def some_slots(draw: random.Random, odd: tuple[str, ...] = ODD_WORDS) -> str:
+def some_slots(draw: random.Random) -> str:
     kind = draw.random()
     if kind < 0.1:
-        return draw.choice(odd)
+        return draw.choice(ODD_WORDS)
     if kind < 0.15:
         return str(2 ** draw.choice((31, 53, 62, 63)) + draw.randint(-2, 2))
     return str(draw.choice((draw.randint(1, 64), 2 ** draw.randint(0, 12))))
@@ -340,22 +320,16 @@ def some_settings(draw: random.Random) -> dict[str, str]:
 def differences(typed: dict[str, str], answer: dict[str, Any]) -> list[str]:
     want = expected(typed)
     assert set(want) == set(answer)
-    return [
-        f"{name} of {typed}: the page has {answer[name]}, the package {want[name]}"
-        for name in want
-        if answer[name] != want[name]
-    ]
+    found = {name: (answer[name], want[name]) for name in want if answer[name] != want[name]}
+    return [f"{name} of {typed}: page and package have {both}" for name, both in found.items()]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_two_hundred_random_inputs_have_the_package_s_answers(page: Page, seed: int) -> None:
     draw = random.Random(f"explorer {seed}")
     inputs = [some_settings(draw) for _ in range(200)]
-    wrong = [
-        difference
-        for typed, answer in zip(inputs, computed(page, inputs), strict=True)
-        for difference in differences(typed, answer)
-    ]
+    pairs = zip(inputs, computed(page, inputs), strict=True)
+    wrong = [found for typed, answer in pairs for found in differences(typed, answer)]
     assert not wrong, "\n".join(wrong[:5])
 
 
@@ -375,16 +349,21 @@ def test_the_random_inputs_reach_answers_and_errors_of_every_kind() -> None:
     assert all(any(words in error for error in errors) for words in kinds)
 
 
+USUAL = {"lengths": "5", "page_size": "4", "reserve": "oracle", "over_maximum": "error"}
+USUAL |= {"prefix": "0", "c": "1/3", "page_sizes": "1, 2, 4", "model": "Llama-3.1-8B"}
+BOTH_2_62 = {"lengths": f"{2**62}, {2**62}"}
+
+
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
         ({"lengths": f"{2**53 + 1}, {2**53 + 3}"}, None),
         ({"lengths": f"{2**62}, {2**62 - 1}", "page_size": "1"}, None),
-        ({"lengths": f"{2**62}, {2**62}"}, "lengths add up to 9223372036854775808; sums up to"),
+        (BOTH_2_62, "lengths add up to 9223372036854775808; sums up to"),
         ({"lengths": str(2**63 - 1), "page_size": "2"}, "slots of 2-slot pages add up to"),
         ({"lengths": str(2**62 + 1), "reserve": "pow2"}, "next powers of two are given up to"),
         ({"lengths": "5, 9", "reserve": str(2**62)}, "reserved slots add up to"),
-        ({"lengths": f"{2**62}, {2**62}", "prefix": str(2**62), "page_size": "1"}, "shared pages"),
+        ({**BOTH_2_62, "prefix": str(2**62), "page_size": "1"}, "shared pages add"),
         ({"lengths": "5, 9, 17", "page_size": str(2**63)}, "at least 1, and at most 92233720"),
         ({"lengths": "1, 2, 3, 6", "page_sizes": "1, 2, 3, 6", "c": "0"}, None),
         ({"lengths": "6", "page_sizes": "2, 3, 6", "c": "0"}, None),  # a tie: the larger
@@ -393,13 +372,13 @@ def test_the_random_inputs_reach_answers_and_errors_of_every_kind() -> None:
         ({"lengths": "length\n5"}, "lengths[0] is 'length'; a length is"),
         ({"lengths": "5, " + "x" * 70}, "lengths[1] is '" + "x" * 56 + "...; a length"),
         ({"trace": "mooncake_conversation", "reserve": "8192"}, "a request of lengths is 126527"),
-        ({"trace": "sharegpt_8k", "of": "prompt", "prefix": "2"}, "prefix is 2; request 0 has 1 t"),
+        ({"trace": "sharegpt_8k", "of": "prompt", "prefix": "2"}, "prefix is 2; request 0 has 1 "),
     ],
 )
 def test_hard_for_a_float_a_tie_or_a_word(
     page: Page, typed: dict[str, str], words: str | None
 ) -> None:
-    whole = PLAINLY | {"lengths": "5"} | typed
+    whole = USUAL | typed
     (answer,) = computed(page, [whole])
     assert differences(whole, answer) == []
     errors = [each["error"] for each in answer.values() if "error" in each]
@@ -407,10 +386,10 @@ def test_hard_for_a_float_a_tie_or_a_word(
 
 
 def test_every_trace_of_the_book_is_as_the_package_has_it(page: Page) -> None:
+    usual = {"page_size": "16", "reserve": "pow2", "over_maximum": "error", "prefix": "1"}
+    usual |= {"c": "1/1000", "page_sizes": "1, 7, 16, 48, 4096"}
     inputs = [
-        PLAINLY
-        | {"trace": trace, "of": of, "page_size": "16", "reserve": "pow2", "prefix": "1"}
-        | {"c": "1/1000", "page_sizes": "1, 7, 16, 48, 4096", "model": model}
+        {"trace": trace, "of": of, "model": model, **usual}
         for trace in kv.TRACE_NAMES
         for of in ("total", "prompt")
         for model in (list(kv.load_models())[:: 3 if of == "total" else 40])
@@ -447,13 +426,13 @@ def test_every_model_has_the_package_s_bytes(page: Page) -> None:
     [
         ({"model": "Llama-9"}, "model is 'Llama-9'; known are: OPT-13B, OPT-66B, "),
         ({"model": "toString"}, "model is 'toString'; known are: "),
-        ({"model": "", "bytes_per_token": "0"}, "bytes_per_token is 0; KV bytes per token are a"),
-        ({"model": "", "bytes_per_token": "<b>"}, "bytes_per_token is '<b>'; KV bytes per token"),
-        ({"model": "", "bytes_per_token": ""}, "bytes_per_token is missing; KV bytes per token"),
+        ({"bytes_per_token": "0"}, "bytes_per_token is 0; KV bytes per token are a whole"),
+        ({"bytes_per_token": "<b>"}, "bytes_per_token is '<b>'; KV bytes per token are"),
+        ({"bytes_per_token": ""}, "bytes_per_token is missing; KV bytes per token are"),
     ],
 )
 def test_an_unknown_model_is_one_error(page: Page, typed: dict[str, str], message: str) -> None:
-    (answer,) = computed(page, [typed])
+    (answer,) = computed(page, [{"model": ""} | typed])
     for name in ("bytes_per_token", "paged_bytes", "envelope_bytes"):
         assert answer[name]["error"].startswith(message)
     assert "value" in answer["paged"]
@@ -525,16 +504,12 @@ WRONG = {
 
 
 def read_by_page(page: Page, files: list[str]) -> list[dict[str, Any]]:
-    text = page.evaluate(
-        f"""files => JSON.stringify(files.map((file) => kvledgerExplorer.attempt(() => {{
-          const {{ buffer }} = new TextEncoder().encode(file);
-          const text = kvledgerExplorer.decode(buffer, "trace.csv");
-          return kvledgerExplorer.readTrace(text, "trace.csv");
-        }})), {PLAIN})""",
-        files,
-    )
-    answers: list[dict[str, Any]] = json.loads(text)
-    return answers
+    script = """(file) => kvledgerExplorer.attempt(() => {
+      const { buffer } = new TextEncoder().encode(file);
+      const text = kvledgerExplorer.decode(buffer, "trace.csv");
+      return kvledgerExplorer.readTrace(text, "trace.csv");
+    })"""
+    return mapped(page, script, files)
 
 
 def read_by_package(content: str, folder: Path) -> dict[str, Any] | None:
@@ -550,14 +525,22 @@ def read_by_package(content: str, folder: Path) -> dict[str, Any] | None:
     return read | {"failed": trace.failed_requests}
 
 
+def read_by_both(page: Page, files: list[str], folder: Path) -> int:
+    """Count the files that both read, each with the same answer."""
+    both = 0
+    for text, got in zip(files, read_by_page(page, files), strict=True):
+        want = read_by_package(text, folder)
+        if want is not None and "value" in got:
+            assert {name: got["value"][name] for name in want} == want, text
+            both += 1
+    return both
+
+
 def test_files_are_read_as_by_the_package(page: Page, tmp_path: Path) -> None:
     files = [*GOOD.values()]
     files += ["\ufeff" + text for text in GOOD.values()]
     files += [text.replace("\r\n", "\n").replace("\n", "\r\n") for text in GOOD.values()]
-    for text, got in zip(files, read_by_page(page, files), strict=True):
-        want = read_by_package(text, tmp_path)
-        assert want is not None
-        assert {name: got["value"][name] for name in want} == want, text
+    assert read_by_both(page, files, tmp_path) == len(files)
 
 
 def test_another_form_is_refused_with_one_line(page: Page) -> None:
@@ -580,16 +563,15 @@ def test_damaged_files_that_both_read_are_read_alike(page: Page, tmp_path: Path)
             cut = draw.choice((0, 1, 1, 5))
             text = text[:at] + draw.choice(("", "", *'0,9.-"\nx ]}{ é')) + text[at + cut :]
         files.append(text)
-    both = 0
-    for text, got in zip(files, read_by_page(page, files), strict=True):
-        want = read_by_package(text, tmp_path)
-        if want is not None and "value" in got:
-            assert {name: got["value"][name] for name in want} == want, text
-            both += 1
-    assert 50 < both < 390
+    assert 50 < read_by_both(page, files, tmp_path) < 390
 
 
 # ---------------------------------------------------------------- the page itself
+TOKENS_OF, PAGE_SIZE, COST = "Tokens of each request", "Page size, slots", "Cost per page c, slots"
+MAXIMUM, PREFIX, SIZES = "Maximum, slots", "Shared prefix, tokens", "Page sizes compared"
+RESERVE = "Without pages, reserve"
+
+
 def ledger_on(page: Page) -> dict[str, list[str]]:
     """The ledger's table as it is shown: each quantity with a value for each policy."""
     rows: list[list[str]] = page.evaluate(
@@ -606,19 +588,25 @@ def column(ledger: Ledger) -> dict[str, str]:
     return {name: f"{getattr(ledger, name):,}" for name in names}
 
 
+def fill(page: Page, texts: dict[str, str]) -> None:
+    for label, text in texts.items():
+        page.get_by_label(label).fill(text)
+
+
+def errors_on(page: Page) -> list[str]:
+    return page.locator(".kvx-error:visible").all_text_contents()
+
+
 def shows(page: Page, place: int, ledger: Ledger) -> None:
     shown = ledger_on(page)
     assert {name: shown[name][place] for name in column(ledger)} == column(ledger)
 
 
-def test_what_is_typed_is_shown_as_the_package_has_it(opened: Callable[..., Page]) -> None:
+def test_what_is_typed_is_shown_as_the_package_has_it(opened: Opened) -> None:
     page = opened()
     lengths = [20, 23, 9]
-    page.get_by_label("Tokens of each request").fill("20 23\n9")
-    typed = {"Page size, slots": "8", "Maximum, slots": "24", "Shared prefix, tokens": "8"}
-    typed |= {"Cost per page c, slots": "0.1", "Page sizes compared": "1, 2, 4, 8"}
-    for label, text in typed.items():
-        page.get_by_label(label).fill(text)
+    typed = {TOKENS_OF: "20 23\n9", PAGE_SIZE: "8", MAXIMUM: "24", PREFIX: "8", COST: "0.1"}
+    fill(page, typed | {SIZES: "1, 2, 4, 8"})
     page.get_by_label("Model", exact=True).select_option("Qwen3-8B")
     shows(page, 0, contiguous(lengths, 24))
     shows(page, 1, paged(lengths, 8))
@@ -636,16 +624,15 @@ def test_what_is_typed_is_shown_as_the_package_has_it(opened: Callable[..., Page
         assert cells[0] == str(size)
         for c in (c_from, c_to):
             assert ("∞" if c == math.inf else str(c)) in cells
-    page.get_by_label("Without pages, reserve").select_option("pow2")
-    shows(page, 0, contiguous(lengths, "pow2"))
-    page.get_by_label("Without pages, reserve").select_option("oracle")
-    shows(page, 0, contiguous(lengths, "oracle"))
+    for reserve in ("pow2", "oracle"):
+        page.get_by_label(RESERVE).select_option(reserve)
+        shows(page, 0, contiguous(lengths, reserve))
     page.get_by_role("button", name="Start again").click()
     shows(page, 1, paged([5, 9, 17], 4))
 
 
 @pytest.mark.parametrize(("page_size", "prefix"), [(4, 8), (3, 5), (16, 4), (1, 1)])
-def test_the_squares_are_slots(opened: Callable[..., Page], page_size: int, prefix: int) -> None:
+def test_the_squares_are_slots(opened: Opened, page_size: int, prefix: int) -> None:
     lengths = [20, 9, 23]
     state = f"#lengths=20,9,23&page_size={page_size}&prefix={prefix}&reserve=32"
     counts = opened(state).evaluate(
@@ -653,16 +640,15 @@ def test_the_squares_are_slots(opened: Callable[..., Page], page_size: int, pref
           Object.fromEntries(["used", "slack", "reserved", "shared"].map((part) =>
             [part, panel.querySelectorAll(`rect.kvx-part-${part}:not(pattern *)`).length])))"""
     )
-    policies = (contiguous(lengths, 32), paged(lengths, page_size))
-    parts = {"used": "distinct_tokens", "slack": "tail_slack_slots"}
-    parts |= {"reserved": "reserved_slots", "shared": "shared_tokens"}
+    names = {"used": "distinct_tokens", "slack": "tail_slack_slots"}
+    names |= {"reserved": "reserved_slots", "shared": "shared_tokens"}
+    ledgers = contiguous(lengths, 32), paged(lengths, page_size), shared(lengths, page_size, prefix)
     assert counts == [
-        {part: getattr(ledger, name) for part, name in parts.items()}
-        for ledger in (*policies, shared(lengths, page_size, prefix))
+        {part: getattr(ledger, name) for part, name in names.items()} for ledger in ledgers
     ]
 
 
-def test_a_trace_is_chosen_and_a_maximum_below_it_raised(opened: Callable[..., Page]) -> None:
+def test_a_trace_is_chosen_and_a_maximum_below_it_raised(opened: Opened) -> None:
     page = opened()
     page.get_by_label("Requests", exact=True).select_option(label="Azure code")
     marginals = load_lengths("azure_code_2023")
@@ -670,7 +656,7 @@ def test_a_trace_is_chosen_and_a_maximum_below_it_raised(opened: Callable[..., P
     shows(page, 1, paged(marginals.total, 4))
     page.get_by_label("prompt alone").check()
     shows(page, 1, paged(marginals.prompt, 4))
-    page.get_by_label("Maximum, slots").fill("4096")
+    page.get_by_label(MAXIMUM).fill("4096")
     counted = contiguous(marginals.prompt, 4096, over_maximum="count")
     shows(page, 0, counted)
     assert ledger_on(page)["refused_requests"][0] == f"{counted.refused_requests:,}"
@@ -680,7 +666,7 @@ def test_a_trace_is_chosen_and_a_maximum_below_it_raised(opened: Callable[..., P
     assert page.locator("#kvx-slots .kvx-part-shared").count() == 0
 
 
-def test_the_keyboard_reaches_and_moves_everything(opened: Callable[..., Page]) -> None:
+def test_the_keyboard_reaches_and_moves_everything(opened: Opened) -> None:
     page = opened()
     names = []
     page.locator("#kvx-source").focus()
@@ -697,29 +683,27 @@ def test_the_keyboard_reaches_and_moves_everything(opened: Callable[..., Page]) 
     )
     assert set(inputs) <= set(names)
     assert {"kvx-link", "kv-table kvx-table"} <= set(names)
-    page.get_by_label("Page size by powers of two").focus()
-    page.keyboard.press("ArrowRight")
+    for slider, key, label, value in (
+        ("Page size by powers of two", "ArrowRight", PAGE_SIZE, "8"),
+        ("Cost of a page by powers of two", "Home", COST, "0"),
+        ("Cost of a page by powers of two", "ArrowRight", COST, "1/262144"),
+        ("Shared prefix, up to the shortest request", "End", PREFIX, "5"),
+    ):
+        page.get_by_label(slider).focus()
+        page.keyboard.press(key)
+        assert page.get_by_label(label).input_value() == value
     shows(page, 1, paged([5, 9, 17], 8))
-    assert page.get_by_label("Page size, slots").input_value() == "8"
-    page.get_by_label("Cost of a page by powers of two").focus()
-    page.keyboard.press("Home")
-    assert page.get_by_label("Cost per page c, slots").input_value() == "0"
-    page.keyboard.press("ArrowRight")
-    assert page.get_by_label("Cost per page c, slots").input_value() == "1/262144"
-    page.get_by_label("Shared prefix, up to the shortest request").focus()
-    page.keyboard.press("End")
     shows(page, 2, shared([5, 9, 17], 8, 5))
 
 
-def test_what_changes_is_said_and_what_is_drawn_has_words(opened: Callable[..., Page]) -> None:
+def test_what_changes_is_said_and_what_is_drawn_has_words(opened: Opened) -> None:
     page = opened("#lengths=1,2,3&page_size=2&prefix=0&c=1/3")
     status = page.get_by_role("status")
     first = status.text_content() or ""
     assert "3 requests, 6 tokens" in first
-    page.get_by_label("Page size, slots").fill("16")
-    assert "In pages of 16 they hold 48 slots, 42 of them tail slack (87.50%)" in (
-        status.text_content() or ""
-    )
+    fill(page, {PAGE_SIZE: "16"})
+    said = status.text_content() or ""
+    assert "In pages of 16 they hold 48 slots, 42 of them tail slack (87.50%)" in said
     labels = page.locator(".kvx svg").evaluate_all(
         "all => all.map((e) => [e.getAttribute('role'), e.getAttribute('aria-label')])"
     )
@@ -729,15 +713,15 @@ def test_what_changes_is_said_and_what_is_drawn_has_words(opened: Callable[..., 
         assert len(label.split()) > 5
 
 
-def test_each_error_stands_at_its_setting(opened: Callable[..., Page]) -> None:
+def test_each_error_stands_at_its_setting(opened: Opened) -> None:
     page = opened()
     wrong = {
-        "Page size, slots": ("page_size", "0", lambda: paged([5], 0)),
-        "Cost per page c, slots": ("c", "-1", lambda: exact_cost(-1)),
-        "Maximum, slots": ("reserve", "x", lambda: contiguous([5], "x")),
-        "Shared prefix, tokens": ("prefix", "6", lambda: shared([5, 9, 17], 4, 6)),
-        "Page sizes compared": ("page_sizes", "4, 2.5", lambda: envelope([5], [4, 2.5])),
-        "Tokens of each request": ("lengths", "5, x", lambda: paged([5, "x"], 1)),
+        PAGE_SIZE: ("page_size", "0", lambda: paged([5], 0)),
+        COST: ("c", "-1", lambda: exact_cost(-1)),
+        MAXIMUM: ("reserve", "x", lambda: contiguous([5], "x")),
+        PREFIX: ("prefix", "6", lambda: shared([5, 9, 17], 4, 6)),
+        SIZES: ("page_sizes", "4, 2.5", lambda: envelope([5], [4, 2.5])),
+        TOKENS_OF: ("lengths", "5, x", lambda: paged([5, "x"], 1)),
     }
     for label, (name, text, answer) in wrong.items():
         field = page.get_by_label(label)
@@ -745,22 +729,16 @@ def test_each_error_stands_at_its_setting(opened: Callable[..., Page]) -> None:
         field.fill(text)
         with pytest.raises(LedgerError) as error:
             answer()
-        assert page.locator(".kvx-error:visible").all_text_contents() == [str(error.value)]
+        assert errors_on(page) == [str(error.value)]
         assert field.get_attribute("aria-invalid") == "true"
-        described = field.get_attribute("aria-describedby")
-        assert described == f"kvx-{name}-error"
+        assert field.get_attribute("aria-describedby") == f"kvx-{name}-error"
         field.fill(before)
-        assert page.locator(".kvx-error:visible").count() == 0
+        assert errors_on(page) == []
         assert field.get_attribute("aria-invalid") == "false"
 
 
 # ---------------------------------------------------------------- files and markup
 MARKUP = "<img src=x onerror=\"document.title='ran'\"><script>document.title='ran'</script>'\"&amp;"
-
-
-def choose(page: Page, name: str, content: bytes) -> None:
-    chosen = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
-    page.get_by_label("or a file").set_input_files(chosen)
 
 
 def ran_nothing(page: Page) -> None:
@@ -769,12 +747,29 @@ def ran_nothing(page: Page) -> None:
     assert page.locator(".kvx :is(img, script, iframe)").count() == 0
 
 
-def test_a_chosen_file_is_read_and_stays_here(opened: Callable[..., Page]) -> None:
+def choose(page: Page, name: str, content: bytes) -> None:
+    """Choose a file that is read."""
+    offer(page, name, content)
+    page.wait_for_function("document.getElementById('kvx-source').value === 'file'")
+
+
+def offer(page: Page, name: str, content: bytes) -> None:
+    file = {"name": name, "mimeType": "text/csv", "buffer": content}
+    page.get_by_label("or a file").set_input_files(file)
+
+
+def refused(page: Page, name: str, content: bytes) -> str:
+    """Choose a file that is not read, and return what is said of it."""
+    offer(page, name, content)
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    return alert.text_content() or ""
+
+
+def test_a_chosen_file_is_read_and_stays_here(opened: Opened) -> None:
     page = opened()
     name = MARKUP.replace("/", "") + ".csv"
-    content = GOOD["azure"].encode()
-    choose(page, name, content)
-    page.wait_for_function("document.getElementById('kvx-source').value === 'file'")
+    choose(page, name, GOOD["azure"].encode())
     shows(page, 1, paged([4818, 3188], 4))
     about = page.locator("#kvx-about").text_content() or ""
     assert about.startswith(f"{name}: 2 requests, read as CSV.")
@@ -798,23 +793,20 @@ def test_a_chosen_file_is_read_and_stays_here(opened: Callable[..., Page]) -> No
         TOKENS + f"1,2,{MARKUP}\n",
     ],
 )
-def test_markup_in_a_file_is_shown_and_never_run(opened: Callable[..., Page], content: str) -> None:
+def test_markup_in_a_file_is_shown_and_never_run(opened: Opened, content: str) -> None:
     page = opened()
     name = f"{MARKUP.replace('/', '')}.csv"
-    choose(page, name, content.encode())
-    alert = page.get_by_role("alert")
-    alert.wait_for()
-    text = alert.text_content() or ""
-    assert text.startswith(f"{name}")
+    text = refused(page, name, content.encode())
+    assert text.startswith(name)
     assert "accepted" in text
     ran_nothing(page)
-    page.get_by_label("Tokens of each request").fill(content)
+    fill(page, {TOKENS_OF: content})
     assert page.locator("#kvx-lengths-error").is_visible()
     ran_nothing(page)
-    assert alert.is_hidden()  # the next change takes the message away
+    assert page.get_by_role("alert").is_hidden()  # the next change takes the message away
 
 
-def test_a_file_is_dropped(opened: Callable[..., Page]) -> None:
+def test_a_file_is_dropped(opened: Opened) -> None:
     page = opened()
     page.evaluate(
         """(text) => {
@@ -830,56 +822,33 @@ def test_a_file_is_dropped(opened: Callable[..., Page]) -> None:
     assert page.locator("#kvx-of").is_hidden()  # plain lengths have no output to leave out
 
 
-NO_TEXTS = {
-    "gzip": gzip.compress(b"5\n"),
-    "zstd": b"(\xb5/\xfd\x00",
-    "Parquet": b"PAR1\x15\x00",
-    "UTF-16": "5\n9\n".encode("utf-16"),
-    "latin-1": b"5\n\xe9\n",
-}
-
-
-@pytest.mark.parametrize("kind", NO_TEXTS)
-def test_a_file_that_is_no_text_is_refused(opened: Callable[..., Page], kind: str) -> None:
-    page, content = opened(), NO_TEXTS[kind]
-    choose(page, "packed", content)
-    alert = page.get_by_role("alert")
-    alert.wait_for()
-    assert (alert.text_content() or "").startswith("packed: the file is no text in UTF-8; accepted")
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(b"5\n"), b"(\xb5/\xfd\x00", b"PAR1\x15\0", "5\n".encode("utf-16"), b"5\n\xe9\n"],
+    ids=["gzip", "zstd", "Parquet", "UTF-16", "latin-1"],  # packed data may hold the time
+)
+def test_a_file_that_is_no_text_is_refused(opened: Opened, content: bytes) -> None:
+    page = opened()
+    said = refused(page, "packed", content)
+    assert said.startswith("packed: the file is no text in UTF-8; accepted")
     shows(page, 1, paged([5, 9, 17], 4))  # what was there stays
 
 
-def test_files_are_refused_too_large_or_asked_for(opened: Callable[..., Page]) -> None:
+def test_a_file_too_large_is_refused_unread(opened: Opened) -> None:
     page = opened()
     page.evaluate("kvledgerExplorer.LARGEST_FILE = 10")
-    choose(page, "large.txt", b"5\n" * 6)
-    alert = page.get_by_role("alert")
-    alert.wait_for()
-    assert "large.txt: 12 bytes; accepted here: up to 10 bytes" in (alert.text_content() or "")
-    page = opened("#file=mine.csv&page_size=8")
-    assert page.locator(".kvx-error:visible").all_text_contents() == [
-        "mine.csv: a link holds no file; choose the file again"
-    ]
-    choose(page, "mine.csv", b"5\n9\n")
-    page.wait_for_function("document.getElementById('kvx-source').value === 'file'")
-    shows(page, 1, paged([5, 9], 8))
-    assert page.locator(".kvx-error:visible").count() == 0
+    said = refused(page, "large.txt", b"5\n" * 6)
+    assert "large.txt: 12 bytes; accepted here: up to 10 bytes" in said
 
 
 # ---------------------------------------------------------------- the link
-def test_the_address_holds_the_settings_and_restores_them(opened: Callable[..., Page]) -> None:
+def test_the_address_holds_the_settings_and_restores_them(opened: Opened) -> None:
     page = opened()
     before = page.evaluate("history.length")
-    page.get_by_label("Tokens of each request").fill("20, 23; 9&c=5#")
-    page.get_by_label("Tokens of each request").fill("20, 23, 9")
-    typed = {
-        "Page size, slots": "8",
-        "Cost per page c, slots": "3/14",
-        "KV bytes per token": "1000",
-    }
-    for label, text in typed.items():
-        page.get_by_label(label).fill(text)
-    page.get_by_label("Without pages, reserve").select_option("pow2")
+    fill(page, {TOKENS_OF: "20, 23; 9&c=5#"})
+    page.get_by_label(RESERVE).select_option("pow2")
+    typed = {PAGE_SIZE: "8", COST: "3/14", "KV bytes per token": "1000"}
+    fill(page, {TOKENS_OF: "20, 23, 9"} | typed)
     page.wait_for_function("location.hash.includes('bytes_per_token=1000')")
     link = page.evaluate("location.hash")
     assert "lengths=20,23,9&" in link
@@ -890,15 +859,11 @@ def test_the_address_holds_the_settings_and_restores_them(opened: Callable[..., 
     assert page.evaluate("getSelection().toString()") == page.evaluate("location.href")
     assert page.evaluate("history.length") == before  # moving a slider is no new page
     other = opened(link)
-    assert other.get_by_label("Model", exact=True).input_value() == ""
-    typed |= {"Tokens of each request": "20,23,9", "Without pages, reserve": "pow2"}
-    for label, value in typed.items():
+    for label, value in {"Model": "", TOKENS_OF: "20,23,9", RESERVE: "pow2", **typed}.items():
         assert other.get_by_label(label, exact=True).input_value() == value
     assert ledger_on(other) == ledger_on(page)
-    assert (
-        other.evaluate("kvledgerExplorer.linkOf(kvledgerExplorer.readLink(location.hash).settings)")
-        == link
-    )
+    again = "kvledgerExplorer.linkOf(kvledgerExplorer.readLink(location.hash).settings)"
+    assert other.evaluate(again) == link
     other.evaluate("location.hash = '#trace=sharegpt_8k&of=prompt&page_size=16'")
     other.wait_for_function("document.getElementById('kvx-source').value === 'trace:sharegpt_8k'")
     shows(other, 1, paged(load_lengths("sharegpt_8k").prompt, 16))
@@ -908,17 +873,18 @@ def test_the_address_holds_the_settings_and_restores_them(opened: Callable[..., 
 
 
 def test_odd_texts_survive_the_link(page: Page) -> None:
-    odd = {"lengths": "5,\n9;\t17 % & = # + é 😀 <b>", "page_size": " 4 ", "c": "1/4&c=2"}
-    odd |= {"of": "prompt", "reserve": "", "prefix": "+1", "model": "DeepSeek-V3/R1"}
-    odd |= {"page_sizes": "1,2"}
+    kept = {"lengths": "5,\n9;\t17 % & = # + é 😀 <b>", "of": "prompt", "page_size": " 4 "}
+    kept |= {"c": "1/4&c=2", "reserve": "", "prefix": "+1", "model": "DeepSeek-V3/R1"}
+    kept |= {"page_sizes": "1,2"}
+    odd = kept | {"trace": "", "file": "", "bytes_per_token": ""}
     link, back = page.evaluate(
         """(odd) => {
           const link = kvledgerExplorer.linkOf(odd);
           return [link, kvledgerExplorer.readLink(link)];
         }""",
-        odd | {"trace": "", "file": "", "bytes_per_token": ""},
+        odd,
     )
-    assert back == {"settings": odd, "problem": None}
+    assert back == {"settings": kept, "problem": None}
     assert re.fullmatch(r"#[\x21-\x7e]+", link)
     long = page.evaluate(
         "kvledgerExplorer.linkOf({ lengths: '12345 '.repeat(2000), page_size: '4' })"
@@ -926,9 +892,9 @@ def test_odd_texts_survive_the_link(page: Page) -> None:
     assert long is None
 
 
-def test_too_many_lengths_for_a_link_are_said_so(opened: Callable[..., Page]) -> None:
+def test_too_many_lengths_for_a_link_are_said_so(opened: Opened) -> None:
     page = opened()
-    page.get_by_label("Tokens of each request").fill("12345 " * 2000)
+    fill(page, {TOKENS_OF: "12345 " * 2000})
     assert page.get_by_label("Link to these settings").is_disabled()
     assert "too many lengths" in (page.locator("#kvx-link-note").text_content() or "")
     shows(page, 1, paged([12345] * 2000, 4))
@@ -937,25 +903,22 @@ def test_too_many_lengths_for_a_link_are_said_so(opened: Callable[..., Page]) ->
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (f"#{MARKUP}=1", "a setting "),
+        (f"#{MARKUP}=1", "this link has a setting "),
         ("#javascript:alert(1)=1", "a setting 'javascript:alert(1)'; accepted: lengths,"),
-        ("#__proto__=1", "a setting '__proto__'; accepted: lengths"),
-        ("#page_size=4&page_size=8", "page_size twice; accepted: each setting once"),
+        ("#__proto__=1", "this link has a setting '__proto__'; accepted: lengths"),
+        ("#page_size=4&page_size=8", "this link has page_size twice; accepted: each setting once"),
         ("#of=half", "of is 'half'; accepted: total, prompt"),
         ("#lengths=5&trace=sharegpt_8k", "lengths and trace; accepted: one of lengths"),
-        *((f"#{name}={MARKUP}", None) for name in ("trace", "file", "model", "lengths")),
-        ("#" + "&".join(f"{name}={MARKUP}" for name in ("page_size", "c", "prefix")), None),
-        (f"#reserve={MARKUP}&page_sizes={MARKUP}", None),
         ("#page_size=%E0%A4%A", None),
+        *((f"#{name}={MARKUP}", None) for name in ("trace", "file", "model", "lengths")),
+        ("#page_size=M&c=M&prefix=M&reserve=M&page_sizes=M".replace("M", MARKUP), None),
         ("#lengths=" + "9" * 5000, None),
-        ("#=&&&===", "a setting ''; accepted: lengths"),
+        ("#=&&&===", "this link has a setting ''; accepted: lengths"),
     ],
 )
-def test_a_malformed_link_is_said(
-    opened: Callable[..., Page], state: str, message: str | None
-) -> None:
+def test_a_malformed_link_is_said(opened: Opened, state: str, message: str | None) -> None:
     page = opened(state.replace(" ", "%20").replace("&amp;", "%26amp%3B"))
-    errors = page.locator(".kvx-error:visible").all_text_contents()
+    errors = errors_on(page)
     assert len(errors) == len(set(errors)) >= 1
     if message is not None:
         assert len(errors) == 1
@@ -963,23 +926,30 @@ def test_a_malformed_link_is_said(
     ran_nothing(page)
 
 
+def test_a_file_named_by_a_link_is_asked_for(opened: Opened) -> None:
+    page = opened("#file=mine.csv&page_size=8")
+    assert errors_on(page) == ["mine.csv: a link holds no file; choose the file again"]
+    choose(page, "mine.csv", b"5\n9\n")
+    shows(page, 1, paged([5, 9], 8))
+    assert errors_on(page) == []
+
+
 # ---------------------------------------------------------------- looks, weight and making
-def test_without_scripts_the_page_says_what_it_needs(browser: Browser, site: Path) -> None:
+def test_without_scripts_the_page_says_what_it_needs(
+    page: Page, browser: Browser, site: Path
+) -> None:
+    assert page.locator("#kvledger-explorer").is_visible()
+    assert page.locator(".kvx-noscript").count() == 0
     context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto((site / PAGE).as_uri())
-    assert page.locator("#kvledger-explorer").is_hidden()
-    words = page.locator(".kvx-noscript")
+    plain = context.new_page()
+    plain.goto((site / PAGE).as_uri())
+    assert plain.locator("#kvledger-explorer").is_hidden()
+    words = plain.locator(".kvx-noscript")
     assert words.is_visible()
     assert "needs JavaScript" in words.inner_text()
     assert "kvledger account" in words.inner_text()
     assert words.locator("a").get_attribute("href") == "reproduce.html"
     context.close()
-
-
-def test_with_scripts_it_does_not(page: Page) -> None:
-    assert page.locator("#kvledger-explorer").is_visible()
-    assert page.locator(".kvx-noscript").count() == 0
 
 
 STATES = (
@@ -991,7 +961,6 @@ STATES = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("mode", MODES)
 def test_every_state_passes_page_checks(
@@ -1006,11 +975,8 @@ def test_every_state_passes_page_checks(
         for folded in visit.page.locator(".kvx summary").all():
             folded.click()
         once = ONCE if (width, mode) == (WIDTHS[0], MODES[0]) else ()  # as on every page
-        wrong += [
-            f"{state} {check.__name__}: {what}"
-            for check in (*CHECKS, *once)
-            for what in check(visit)
-        ]
+        for check in (*CHECKS, *once):
+            wrong += [f"{state} {check.__name__}: {what}" for what in check(visit)]
         # What scrolls of its own on a narrow page is a table, which the keyboard reaches.
         wrong += visit.page.evaluate(
             """() => [...document.querySelectorAll(".kvx *")].filter((e) =>
@@ -1022,8 +988,7 @@ def test_every_state_passes_page_checks(
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.slow
-def test_no_number_is_drawn_that_is_none(opened: Callable[..., Page]) -> None:
+def test_no_number_is_drawn_that_is_none(opened: Opened) -> None:
     for state in STATES:
         page = opened(state)
         drawn = page.locator("#kvledger-explorer").evaluate("e => e.outerHTML")
