@@ -645,7 +645,7 @@ FIT = "4 pages for one sequence can never fit: the pool hands out 3"
 PARENT = "a beam's number, from 0 to 1, for each of 2 beams"
 
 BAD: dict[Callable[[], Any], str] = {
-    lambda: pool_of(0, 4): "pages is 0; a number of pages is a whole number",
+    lambda: pool_of(0, 4): "pages is 0; pages is a whole number of pages, at least 1",
     lambda: pool_of(1.5, 4): "pages is 1.5; ",
     lambda: pool_of(4, 0): "page_size is 0; a page size is",
     lambda: pool_of(4, 4, null_pages=-1): "null_pages is -1; ",
@@ -666,7 +666,7 @@ BAD: dict[Callable[[], Any], str] = {
     lambda: (pool := tiny()).fork(released(pool)): HELD,
     lambda: tiny().release([0]): "table is [0]; a PageTable of this pool is accepted",
     lambda: tiny().keys_of(5): "tokens is 5; a sequence of token ids is accepted",
-    lambda: samples(9, 3, 0, 4): "samples is 0; a whole number",
+    lambda: samples(9, 3, 0, 4): "samples is 0; samples is a whole number of sequences",
     lambda: samples(0, 3, 2, 4): "prompt_tokens is 0; ",
     lambda: samples(9, 0, 2, 4): "output_tokens is 0; ",
     lambda: samples(9, 3, 2, 0): "page_size is 0; ",

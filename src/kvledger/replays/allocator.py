@@ -15,6 +15,7 @@ from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.sharing import PageContext
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import INT64_MAX, whole, whole_page_size
+from kvledger.replays.policies import whole_number
 
 _TOKENS = "a number of tokens (a whole number, at least 1) or a sequence of token ids is accepted"
 
@@ -239,8 +240,8 @@ class PagePool:
         self, pages: int, page_size: int, *, prefix_cache: bool = False, null_pages: int = 0
     ) -> None:
         self.page_size = whole_page_size(page_size)
-        self.null_pages = _whole_pages(null_pages, "null_pages", 0)
-        self.pages = _whole_pages(pages, "pages", 1)
+        self.null_pages = whole_number(null_pages, "null_pages", "pages", 0)
+        self.pages = whole_number(pages, "pages", "pages")
         if self.null_pages >= self.pages:
             raise LedgerError(
                 f"null_pages is {self.null_pages} of {self.pages} pages; at least one page must be "
@@ -557,11 +558,6 @@ class PagePool:
                 f"{pages} pages for one sequence can never fit: the pool hands out "
                 f"{self.usable_pages}"
             )
-
-
-def _whole_pages(value: object, name: str, minimum: int) -> int:
-    accepted = f"a number of pages is a whole number, at least {minimum}"
-    return whole(value, name, minimum=minimum, accepted=accepted)
 
 
 def _whole_tokens(value: object, name: str) -> int:

@@ -32,9 +32,9 @@ import pandas as pd
 from kvledger.core import data_file
 from kvledger.core.errors import LedgerError
 from kvledger.models.known import kv_bytes_per_token
+from kvledger.replays import growth
 from kvledger.replays.length_densities import Family, Lengths, fit_lengths
 from kvledger.replays.policies import Contiguous, Paged, Policy
-from kvledger.replays.replay import replay
 from kvledger.replays.result import Replay
 from kvledger.replays.sampling import ParentRule, beam_search
 from kvledger.traces.trace import Trace
@@ -48,6 +48,9 @@ SYSTEMS = (*ORCAS, "vllm")
 PARTS = ("token_states", "reserved", "internal", "external_other")
 """The four shares that Figure 2 prints of a system."""
 
+MAXIMUM = 2048
+"""Longest sequence that the systems serve, in tokens: section 6.1, for OPT."""
+
 # Where each difference between a computed and a printed number comes from.
 _SPREAD = (
     "one mean of residents is put in for all; the printed ones differ between systems that serve "
@@ -58,16 +61,11 @@ _SHAPE = (
     "not settle it"
 )
 _WHY_SHARES: Mapping[tuple[str, str], str] = {
-    ("orca_max", "token_states"): _SPREAD,
-    ("orca_max", "reserved"): _SPREAD,
+    **{(system, part): _SPREAD for system in ORCAS for part in ("token_states", "reserved")},
     ("orca_max", "internal"): _SPREAD,
     ("orca_max", "external_other"): "none but rounding: seven runs fit, whatever the lengths",
-    ("orca_pow2", "token_states"): _SPREAD,
-    ("orca_pow2", "reserved"): _SPREAD,
     ("orca_pow2", "internal"): _SHAPE,
     ("orca_pow2", "external_other"): _SHAPE,
-    ("orca_oracle", "token_states"): _SPREAD,
-    ("orca_oracle", "reserved"): _SPREAD,
     ("orca_oracle", "external_other"): _SHAPE,
     ("vllm", "token_states"): "within the scatter of draws",
 }
@@ -135,7 +133,7 @@ class Setting:
     """
 
     capacity_slots: int
-    maximum: int = 2048
+    maximum: int = MAXIMUM
     page_size: int = 16
     watermark: float = 0.01
     fit: Literal["buddy", "first", "best"] = "buddy"
@@ -277,44 +275,38 @@ def replays(
     setting: Setting | None = None,
     *,
     seed: int = 0,
-    even: bool = True,
     policies: Mapping[str, Policy] | None = None,
 ) -> dict[str, Replay]:
     """Replay one trace under several policies, always with a queue.
 
-    Without others, the setting is the paper's and the policies are those of the four systems;
-    ``seed`` and ``even`` are as in :meth:`Lengths.trace`.
+    Without others, the setting is the paper's and the policies are those of the four systems.
     """
     setting = paper_setting() if setting is None else setting
-    trace = lengths.trace(setting.requests, seed, even=even)
-    return {
-        name: replay(
-            trace,
-            policy,
-            capacity_slots=setting.capacity_slots,
-            max_running=setting.max_running,
-            record_every=setting.record_every,
-        )
-        for name, policy in (policies or setting.policies()).items()
-    }
+    return growth.replays(
+        lengths.trace(setting.requests, seed),
+        policies or setting.policies(),
+        capacity_slots=setting.capacity_slots,
+        max_running=setting.max_running,
+        record_every=setting.record_every,
+    )
 
 
-def settled(result: Replay, maximum: int = 2048) -> slice:
+def settled(result: Replay) -> slice:
     """Return the recorded steps after the first filling and before the queue is empty.
 
     At the first step many requests begin at once. They are gone after as many steps as the
-    longest output has, ``maximum`` at most; in a replay too short for that, half of its steps
-    with a queue are dropped.
+    longest sequence has tokens; in a replay too short for that, half of its steps with a queue
+    are dropped.
     """
     queued = np.flatnonzero(result.waiting > 0)
     if not queued.size:
         raise LedgerError("no recorded step has a queue; accepted: more requests than fit at once")
     end = int(queued[-1]) + 1
-    begin = int(np.searchsorted(result.time_s, maximum))
+    begin = int(np.searchsorted(result.time_s, MAXIMUM))
     return slice(min(begin, end // 2), end)
 
 
-def mean_shares(result: Replay, maximum: int = 2048) -> dict[str, float]:
+def mean_shares(result: Replay) -> dict[str, float]:
     """Return Figure 2's shares of a replay, in percent of the pool, over its settled steps.
 
     Returns
@@ -324,7 +316,7 @@ def mean_shares(result: Replay, maximum: int = 2048) -> dict[str, float]:
         that it never uses, and slack of last pages); external_other (the rest: rounding to
         blocks, holes, free slots). They add up to 100.
     """
-    steps = settled(result, maximum)
+    steps = settled(result)
 
     def percent(slots: npt.NDArray[np.int64]) -> float:
         return 100 * float(slots[steps].mean()) / result.capacity_slots
@@ -338,9 +330,9 @@ def mean_shares(result: Replay, maximum: int = 2048) -> dict[str, float]:
     }
 
 
-def mean_running(result: Replay, maximum: int = 2048) -> float:
+def mean_running(result: Replay) -> float:
     """Return the requests that run at a time, over the settled steps."""
-    return float(result.running[settled(result, maximum)].mean())
+    return float(result.running[settled(result)].mean())
 
 
 def shares(named: Mapping[str, Replay]) -> pd.DataFrame:
@@ -394,9 +386,7 @@ def batched(
     return pd.DataFrame(rows)
 
 
-def vllm_waste(
-    lengths: Lengths, setting: Setting | None = None, *, seed: int = 0
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def vllm_waste(lengths: Lengths) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Split what vLLM leaves unused, and say what each rule of admission has to do with it.
 
     Returns
@@ -409,7 +399,7 @@ def vllm_waste(
     variants : DataFrame
         variant, token_states, tail_slack, free (percent of the pool), running, preempted.
     """
-    setting = paper_setting() if setting is None else setting
+    setting = paper_setting()
     paged = Paged(setting.page_size, watermark=setting.watermark)
     variants: dict[str, Policy] = {
         "as in the paper": paged,
@@ -418,17 +408,17 @@ def vllm_waste(
         "swapping": replace(paged, preemption="swap", host_pages=setting.capacity_slots),
         "pages of 1 slot": replace(paged, page_size=1),
     }
-    named = replays(lengths, setting, seed=seed, policies=variants)
+    named = replays(lengths, setting, policies=variants)
     rows = []
     for name, result in named.items():
-        computed = mean_shares(result, setting.maximum)
+        computed = mean_shares(result)
         rows.append(
             {
                 "variant": name,
                 "token_states": computed["token_states"],
                 "tail_slack": computed["internal"],
                 "free": computed["external_other"],
-                "running": mean_running(result, setting.maximum),
+                "running": mean_running(result),
                 "preempted": result.total("preempted"),
             }
         )
@@ -436,7 +426,7 @@ def vllm_waste(
 
 
 def _waste_parts(result: Replay, setting: Setting) -> pd.DataFrame:
-    steps, capacity = settled(result, setting.maximum), result.capacity_slots
+    steps, capacity = settled(result), result.capacity_slots
     kept = int(setting.watermark * (capacity // setting.page_size)) * setting.page_size
     free = result.unallocated_slots[steps]
     parts = {

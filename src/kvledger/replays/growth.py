@@ -7,13 +7,13 @@ own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from kvledger.core.errors import LedgerError
-from kvledger.core.lengths import whole
-from kvledger.replays.policies import Clock, Paged, Policy
+from kvledger.replays.policies import Paged, Policy, whole_number
 from kvledger.replays.replay import replay
 from kvledger.replays.result import Replay
 from kvledger.traces.trace import Trace
@@ -70,17 +70,19 @@ def over_time(named: Mapping[str, Replay], *, points: int = 200) -> pd.DataFrame
     Columns: policy, time_s, one share of the capacity for each of :data:`PARTS`, shared_share
     (tokens spared by sharing, over the capacity), running and waiting.
     """
-    points = whole(points, "points", minimum=2, accepted="a whole number of points, at least 2")
-
-    def sampled(result: Replay) -> dict[str, object]:
+    points = whole_number(points, "points", "points", 2)
+    sampled = {}
+    for name, result in named.items():
         settled(result)  # an error where nothing ran
         at = np.unique(np.linspace(0, len(result) - 1, points).round().astype(int))
-        shares = {key: part(result, key)[at] / result.capacity_slots for key in PARTS}
-        spared = result.shared_tokens[at] / result.capacity_slots
-        loads = {"running": result.running[at], "waiting": result.waiting[at]}
-        return {"time_s": result.time_s[at], **shares, "shared_share": spared, **loads}
-
-    return _stacked({name: sampled(result) for name, result in named.items()})
+        slots = {key: part(result, key) for key in PARTS} | {"shared_share": result.shared_tokens}
+        sampled[name] = {
+            "time_s": result.time_s[at],
+            **{key: values[at] / result.capacity_slots for key, values in slots.items()},
+            "running": result.running[at],
+            "waiting": result.waiting[at],
+        }
+    return _stacked(sampled)
 
 
 def step_by_step(named: Mapping[str, Replay]) -> pd.DataFrame:
@@ -118,17 +120,18 @@ def mean_shares(named: Mapping[str, Replay], *, drop: float = 0.1) -> pd.DataFra
     rows = []
     for name, result in named.items():
         steps = settled(result, drop=drop)
-        row: dict[str, object] = {"policy": name}
-        row |= {
-            key: float(part(result, key)[steps].mean()) / result.capacity_slots for key in PARTS
-        }
-        row["shared_share"] = float(result.shared_tokens[steps].mean()) / result.capacity_slots
-        row["running"] = float(result.running[steps].mean())
-        row["steps"] = len(result)
-        row["preempted"] = result.total("preempted")
-        row["recomputed_tokens"] = result.total("recomputed_tokens")
-        row["refused"] = result.count("refused")
-        rows.append(row)
+        slots = {key: part(result, key) for key in PARTS} | {"shared_share": result.shared_tokens}
+        rows.append(
+            {
+                "policy": name,
+                **{k: float(v[steps].mean()) / result.capacity_slots for k, v in slots.items()},
+                "running": float(result.running[steps].mean()),
+                "steps": len(result),
+                "preempted": result.total("preempted"),
+                "recomputed_tokens": result.total("recomputed_tokens"),
+                "refused": result.count("refused"),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -199,21 +202,9 @@ def quiet_moment(result: Replay) -> pd.Series:
     )
 
 
-def replays(
-    trace: Trace,
-    policies: Mapping[str, Policy],
-    *,
-    capacity_slots: int,
-    max_running: int = 256,
-    clock: Clock | None = None,
-) -> dict[str, Replay]:
-    """Replay one trace under several policies."""
-    return {
-        name: replay(
-            trace, policy, capacity_slots=capacity_slots, max_running=max_running, clock=clock
-        )
-        for name, policy in policies.items()
-    }
+def replays(trace: Trace, policies: Mapping[str, Policy], **options: Any) -> dict[str, Replay]:
+    """Replay one trace under several policies; options are those of :func:`kvledger.replay`."""
+    return {name: replay(trace, policy, **options) for name, policy in policies.items()}
 
 
 def evenly(trace: Trace) -> Trace:
@@ -240,7 +231,7 @@ def in_bursts(trace: Trace, size: int) -> Trace:
     >>> in_bursts(Trace([5] * 5, [1] * 5, [0, 1, 2, 3, 4]), 2).arrival_s.tolist()
     [0.0, 0.0, 2.0, 2.0, 4.0]
     """
-    size = whole(size, "size", minimum=1, accepted="a whole number of requests, at least 1")
+    size = whole_number(size, "size", "requests")
     if trace.arrival_s is None or trace.n_requests < 2:
         raise LedgerError(f"{trace!r} has no times to spread; accepted: times, and two requests")
     apart = trace.arrival_s[-1] / (trace.n_requests - 1)
@@ -268,8 +259,7 @@ def hit_rates(
     slots = trace.total_tokens.sum() + trace.n_requests * page_size
     endless = int(-(-int(slots) // page_size) * page_size)
     rows = []
-    sizes: list[int | None] = [*capacities, None]
-    for size in sizes:
+    for size in (*capacities, None):
         capacity = endless if size is None else size
         result = replay(trace, policy, capacity_slots=capacity, max_running=max_running)
         rows.append(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvledger.core.errors import LedgerError
-from kvledger.core.lengths import whole
+from kvledger.replays.policies import whole_number
 from kvledger.traces.trace import Trace
 
 Family: TypeAlias = Literal["gamma", "lognormal"]
@@ -70,19 +70,10 @@ class Lengths:
             return _moments(self)[name]
         raise AttributeError(f"lengths have no {name!r}; their moments are {', '.join(MOMENTS)}")
 
-    def trace(self, requests: int, seed: int = 0, *, even: bool = True) -> Trace:
-        """Draw requests.
+    def trace(self, requests: int, seed: int = 0) -> Trace:
+        """Draw requests: one prompt from each of so many equally likely ranges, and outputs alike.
 
-        Parameters
-        ----------
-        requests : int
-            How many.
-        seed : int
-            Of the draws.
-        even : bool
-            Draw one prompt from each of so many equally likely ranges, and outputs in the same
-            way, so that the trace's means are close to the model's; else draw independently, as
-            a benchmark does.
+        So the trace's means are close to the model's.
 
         Examples
         --------
@@ -91,12 +82,10 @@ class Lengths:
         >>> bool(abs(trace.output_tokens.mean() / lengths.mean_output - 1) < 0.01)
         True
         """
-        n = whole(requests, "requests", minimum=1, accepted="requests is a whole number from 1")
+        n = whole_number(requests, "requests", "requests")
         rng = np.random.default_rng(seed)
 
         def levels() -> Floats:
-            if not even:
-                return rng.random(n)
             return rng.permutation((np.arange(n) + rng.random(n)) / n)
 
         prompts, outputs = _masses(self)

@@ -13,6 +13,19 @@ from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import whole, whole_page_size
 
 
+def _check_one_of(policy: object, field: str, *names: str) -> None:
+    value = getattr(policy, field)
+    if value not in names:
+        *most, last = (f'"{name}"' for name in names)
+        raise LedgerError(f"{field} is {value!r}; {', '.join(most)} and {last} are accepted")
+
+
+def whole_number(value: object, name: str, unit: str, minimum: int = 1) -> int:
+    """Return a number of slots, pages, requests or the like as an int, or refuse it by name."""
+    accepted = f"{name} is a whole number of {unit}, at least {minimum}"
+    return whole(value, name, minimum=minimum, accepted=accepted)
+
+
 @dataclass(frozen=True, slots=True)
 class Paged:
     """Pages of one size, taken as a request grows.
@@ -75,21 +88,16 @@ class Paged:
     def __post_init__(self) -> None:
         object.__setattr__(self, "page_size", whole_page_size(self.page_size))
         for field in ("host_pages", "null_pages"):
-            accepted = f"{field} is a whole number of pages, at least 0"
-            number = whole(getattr(self, field), field, minimum=0, accepted=accepted)
-            object.__setattr__(self, field, number)
+            object.__setattr__(self, field, whole_number(getattr(self, field), field, "pages", 0))
         if not isinstance(self.watermark, int | float) or not 0 <= self.watermark < 1:
             raise LedgerError(
                 f"watermark is {self.watermark!r}; a share of the pages from 0 to below 1 is "
                 "accepted"
             )
-        if self.preemption not in ("recompute", "swap"):
-            raise LedgerError(
-                f'preemption is {self.preemption!r}; "recompute" and "swap" are accepted'
-            )
+        _check_one_of(self, "preemption", "recompute", "swap")
         if self.preemption == "swap" and self.prefix_cache:
             raise LedgerError(
-                "preemption is 'swap' with a prefix cache; swapped pages and shared pages are not "
+                "preemption is 'swap' with a prefix cache; swapped and shared pages are not "
                 "accounted for together: accepted is one of the two"
             )
         if self.host_pages and self.preemption != "swap":
@@ -149,18 +157,14 @@ class Contiguous:
             accepted = 'reserve is a whole number of slots, at least 1, or "pow2" or "oracle"'
             number = whole(self.reserve, "reserve", minimum=1, accepted=accepted)
             object.__setattr__(self, "reserve", number)
-        if self.fit not in ("first", "best", "buddy"):
-            raise LedgerError(f'fit is {self.fit!r}; "first", "best" and "buddy" are accepted')
-        if self.pow2_of not in ("total", "output"):
-            raise LedgerError(f'pow2_of is {self.pow2_of!r}; "total" and "output" are accepted')
+        _check_one_of(self, "fit", "first", "best", "buddy")
+        _check_one_of(self, "pow2_of", "total", "output")
         if self.maximum is not None:
-            accepted = "maximum is a whole number of slots, at least 1"
-            number = whole(self.maximum, "maximum", minimum=1, accepted=accepted)
-            object.__setattr__(self, "maximum", number)
+            object.__setattr__(self, "maximum", whole_number(self.maximum, "maximum", "slots"))
             if self.reserve != "pow2":
                 raise LedgerError(
-                    f"maximum is {number} and reserve is {self.reserve!r}; a maximum is accepted "
-                    'with reserve="pow2"'
+                    f"maximum is {self.maximum} and reserve is {self.reserve!r}; a maximum is "
+                    'accepted with reserve="pow2"'
                 )
 
 

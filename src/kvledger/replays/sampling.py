@@ -16,6 +16,7 @@ import numpy as np
 from kvledger.core.errors import LedgerError, shown
 from kvledger.core.lengths import whole, whole_page_size
 from kvledger.replays.allocator import PagePool
+from kvledger.replays.policies import whole_number
 
 ParentRule: TypeAlias = Callable[[int, int, np.random.Generator], Sequence[int]]
 """Called with the step, the number of beams and the generator; returns each new beam's parent."""
@@ -84,9 +85,8 @@ def parallel_sampling(
 ) -> DecodingPages:
     """Grow several samples out of one prompt.
 
-    Complete pages of the prompt stay shared. Its incomplete last page is copied by all samples
-    but the last to write. A sample's last token is never stored, so o output tokens take o - 1
-    steps, in which a sample holds one to o - 1 tokens beside the prompt.
+    Complete pages of the prompt stay shared; its incomplete last page is copied by all samples
+    but the last to write. A sample's last token is never stored, so o outputs take o - 1 steps.
 
     Parameters
     ----------
@@ -112,13 +112,9 @@ def parallel_sampling(
     >>> pages.pages_with, pages.saved_pages
     ((3, 4, 4), (3, 2, 2))
     """
-    return _decode(
-        _at_least_1(prompt_tokens, "prompt_tokens"),
-        _at_least_1(output_tokens, "output_tokens"),
-        _at_least_1(samples, "samples"),
-        whole_page_size(page_size),
-        prompt_step,
-        lambda step: None,
+    whole_number(samples, "samples", "sequences")
+    return beam_search(
+        prompt_tokens, output_tokens, samples, page_size, parents="stay", prompt_step=prompt_step
     )
 
 
@@ -165,57 +161,22 @@ def beam_search(
     >>> beam_search(9, 5, beams=2, page_size=1, parents=lambda step, beams, rng: [0, 0])
     DecodingPages(2 sequences, 4 steps: 50 pages with sharing, 92 without; 0 copied)
     """
-    n = _at_least_1(beams, "beams")
+    prompt = whole_number(prompt_tokens, "prompt_tokens", "tokens")
+    output = whole_number(output_tokens, "output_tokens", "tokens")
+    n, size = whole_number(beams, "beams", "sequences"), whole_page_size(page_size)
     if not isinstance(seed, np.random.Generator):
         accepted = "a whole number from 0, or a numpy Generator, is accepted"
         seed = np.random.default_rng(whole(seed, "seed", minimum=0, accepted=accepted))
-    rng = seed
     if not callable(parents) and parents not in ("uniform", "stay"):
         raise LedgerError(f"parents is {shown(parents)}; {_PARENTS}")
-
-    def chosen(step: int) -> list[int] | None:
-        if parents == "stay" or step < 2:
-            return None
-        drawn = parents(step, n, rng) if callable(parents) else rng.integers(n, size=n).tolist()
-        accepted = f"a beam's number, from 0 to {n - 1}, for each of {n} beams"
-        if not isinstance(drawn, Sequence | np.ndarray) or len(drawn) != n:
-            raise LedgerError(f"parents at step {step} are {shown(drawn)}; {accepted}")
-        result = [
-            whole(one, f"a parent at step {step}", minimum=0, accepted=accepted) for one in drawn
-        ]
-        if max(result) >= n:
-            raise LedgerError(f"a parent at step {step} is {max(result)}; {accepted}")
-        return result
-
-    return _decode(
-        _at_least_1(prompt_tokens, "prompt_tokens"),
-        _at_least_1(output_tokens, "output_tokens"),
-        n,
-        whole_page_size(page_size),
-        prompt_step,
-        chosen,
-    )
-
-
-def _decode(
-    prompt: int,
-    output: int,
-    sequences: int,
-    page_size: int,
-    prompt_step: bool,
-    parents: Callable[[int], list[int] | None],
-) -> DecodingPages:
-    """Run the steps; ``parents`` gives the step's parents, or None if every sequence goes on."""
-    longest = -(-(prompt + output - 1) // page_size)
-    pool = PagePool(sequences * longest, page_size)
+    pool = PagePool(n * -(-(prompt + output - 1) // size), size)
     first = pool.admit(prompt)
     assert first is not None, "an empty pool of this size has room"
-    tables = [first.table] + [pool.fork(first.table) for _ in range(sequences - 1)]
+    tables = [first.table] + [pool.fork(first.table) for _ in range(n - 1)]
     tokens, held = [prompt], [pool.held_pages]
     for step in range(1, output):
-        chosen = parents(step)
-        if chosen is not None:
-            children = [pool.fork(tables[parent]) for parent in chosen]
+        if step > 1 and parents != "stay":
+            children = [pool.fork(tables[each]) for each in _chosen(parents, step, n, seed)]
             for table in tables:
                 pool.release(table)
             tables = children
@@ -226,14 +187,25 @@ def _decode(
         held.append(pool.held_pages)
     counted = slice(0 if prompt_step else 1, None)
     return DecodingPages(
-        sequences=sequences,
-        page_size=page_size,
+        sequences=n,
+        page_size=size,
         tokens=tuple(tokens[counted]),
         pages_with=tuple(held[counted]),
-        pages_without=tuple(sequences * -(-n // page_size) for n in tokens[counted]),
+        pages_without=tuple(n * -(-stored // size) for stored in tokens[counted]),
         copied_pages=pool.counts.copied_pages,
     )
 
 
-def _at_least_1(value: object, name: str) -> int:
-    return whole(value, name, minimum=1, accepted="a whole number, at least 1, is accepted")
+def _chosen(
+    parents: Literal["uniform"] | ParentRule, step: int, n: int, rng: np.random.Generator
+) -> list[int]:
+    """Return the parent of each of ``n`` beams at a step."""
+    drawn = parents(step, n, rng) if callable(parents) else rng.integers(n, size=n).tolist()
+    accepted = f"a beam's number, from 0 to {n - 1}, for each of {n} beams"
+    if not isinstance(drawn, Sequence | np.ndarray) or len(drawn) != n:
+        raise LedgerError(f"parents at step {step} are {shown(drawn)}; {accepted}")
+    name = f"a parent at step {step}"
+    chosen = [whole(each, name, minimum=0, accepted=accepted) for each in drawn]
+    if max(chosen) >= n:
+        raise LedgerError(f"{name} is {max(chosen)}; {accepted}")
+    return chosen
