@@ -110,7 +110,7 @@ def test_samples_over_time_are_steps_of_the_replay(result: Replay, points: int) 
 
 @pytest.mark.parametrize("points", [1, 0, 2.5, "many"])
 def test_a_number_of_points_that_is_none_is_refused(points: Any) -> None:
-    with pytest.raises(kv.LedgerError, match=r"points is .*; a whole number of points, at least 2"):
+    with pytest.raises(kv.LedgerError, match=r"points is a whole number of points, at least 2"):
         growth.over_time({"p": replay(TRACE, Paged(4), capacity_slots=64)}, points=points)
 
 

@@ -817,7 +817,6 @@ def run(
     record: Ints,
     record_s: Floats,
     detail: Ints,
-    progress: Ints,
 ) -> int:
     """Replay a trace until it ends or no more can be recorded; return how many steps were.
 
@@ -864,7 +863,6 @@ def run(
             now += 1.0
         _sample(pool, load, work, step, now)
         step += 1
-        progress[0] = tally[T_ENDED]
     work.clock[0], tally[T_STEP] = now, step
     _write_flows(pool.counter, work.flow)
     return records

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,9 +15,16 @@ from tqdm import tqdm
 
 from kvledger.accounting.allocations import next_power_of_two
 from kvledger.core.errors import LedgerError, shown
-from kvledger.core.lengths import whole
 from kvledger.replays import engine
-from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
+from kvledger.replays.policies import (
+    Arrivals,
+    Clock,
+    Contiguous,
+    Paged,
+    Policy,
+    Saturated,
+    whole_number,
+)
 from kvledger.replays.result import Replay
 from kvledger.traces.trace import Trace
 
@@ -46,8 +52,8 @@ def replay(
     where memory is missing, the latest admitted is preempted until it fits. If nobody was
     preempted, requests are admitted first come first served, those that were preempted before
     those that are new, until one does not fit. The step is recorded. Every request whose tokens
-    are all computed samples a token; with its last output a request leaves. That token is never
-    stored: a request of P prompt and O output tokens holds P + O - 1 at its end.
+    are all computed samples one, and leaves with its last, which is never stored: a request of
+    P prompt and O output tokens holds P + O - 1 at its end.
 
     Parameters
     ----------
@@ -103,78 +109,52 @@ def replay(
     for value, name, kind, accepted in kinds:
         if not isinstance(value, kind):
             raise LedgerError(f"{name} is {shown(value)}; a {accepted} is accepted")
-    counts = {
-        "capacity_slots": (capacity_slots, "slots"),
-        "max_running": (max_running, "requests"),
-        "record_every": (record_every, "steps"),
-        "prefill_chunk": (engine.WHOLE if prefill_chunk is None else prefill_chunk, "tokens"),
-    }
-    capacity, most, stride, chunk = (
-        whole(value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1")
-        for name, (value, unit) in counts.items()
-    )
+    capacity = whole_number(capacity_slots, "capacity_slots", "slots")
+    most = min(whole_number(max_running, "max_running", "requests"), trace.n_requests)
+    stride = whole_number(record_every, "record_every", "steps")
+    chunk = engine.WHOLE
+    if prefill_chunk is not None:
+        chunk = whole_number(prefill_chunk, "prefill_chunk", "tokens")
     check_fit(trace, policy, capacity, clock)
-    most = min(most, trace.n_requests)
-    at_end = trace.prompt_tokens + np.maximum(trace.output_tokens, 1) - 1
     ids = _page_ids(trace, policy, output_page_ids)
-    if isinstance(policy, Paged):
-        pages = capacity // policy.page_size - policy.null_pages
-        watermark = int(policy.watermark * (pages + policy.null_pages))
-        never = -(-at_end // policy.page_size) > pages
-        reserve = np.empty(0, np.int64)
-        longest = int(at_end[~never].max(initial=0))
-        most_pages = -(-longest // policy.page_size)
-        pool = _pool(policy, pages, most, longest=most_pages, keys=ids.keys)
-        held_capacity = pages * policy.page_size
-    else:
-        watermark = 0
-        reserve = _reserved(policy, trace, at_end)
-        largest = capacity
-        if policy.fit == "buddy":
-            largest = 1 << (capacity.bit_length() - 1)
-        never = (reserve < at_end) | (reserve > largest)
-        pool = _pool(policy, capacity, most)
-        held_capacity = capacity
-    arrival = np.empty(0)
-    if isinstance(clock, Arrivals) and trace.arrival_s is not None:
-        arrival = trace.arrival_s / clock.speed
-    most_held = int(np.max(reserve if reserve.size else at_end, initial=0, where=~never))
-    narrow = most_held + pool.unit <= _INT32_MAX
-    load = engine.Load(
-        prompt=np.ascontiguousarray(trace.prompt_tokens),
-        output=np.ascontiguousarray(trace.output_tokens),
-        arrival=np.ascontiguousarray(arrival),
-        never=never,
-        reserve=reserve,
-        id_start=ids.start,
-        ids=ids.ids,
-        covered=ids.covered,
-        id_size=ids.size,
-    )
-    # As many steps as there are outputs for each that may run, if that many always do.
-    room = min(int(trace.output_tokens.sum()) // most // stride * 5 // 4, 1 << 20) + 1024
-    room = max(1, min(1024, (1 << 22) // most)) if record_requests else room
-    rules = _rules(policy, clock, most, watermark, chunk, stride)
-    work = _work(policy, trace.n_requests, most, np.int32 if narrow else np.int64)
-    progress = np.zeros(1, np.int64)
-    parts = []
-    with _progress_bar(progress, trace.n_requests):
-        while work.tally[engine.T_ENDED] < trace.n_requests:
-            record, record_s = np.zeros((room, len(engine.COLUMNS)), np.int64), np.zeros(room)
-            detail = np.zeros((room * most if record_requests else 0, 4), np.int64)
-            n = engine.run(pool, load, rules, work, record, record_s, detail, progress)
-            parts.append((record[:n], record_s[:n], detail[: work.tally[engine.T_DETAILS]]))
-    steps, time_s, detail = (np.concatenate(each) for each in zip(*parts, strict=True))
+    slots = capacity - (policy.null_pages * policy.page_size if isinstance(policy, Paged) else 0)
+    load, most_held = _load(trace, policy, clock, slots, ids)
+    pool = _pool(policy, slots, most, most_held, ids.keys)
+    held = np.int32 if most_held + pool.unit <= _INT32_MAX else np.int64
+    rules = _rules(policy, clock, capacity, most, chunk, stride)
+    work = _work(policy, trace.n_requests, most, held)
+    steps, time_s, detail = _recorded(pool, load, rules, work, record_requests)
     return Replay(
         policy=policy,
         clock=clock,
-        capacity_slots=held_capacity,
+        capacity_slots=slots,
         steps=steps,
         time_s=time_s,
         after=work.flow,
         requests=_requests(work),
         running_requests=pd.DataFrame(detail, columns=_DETAILS) if record_requests else None,
     )
+
+
+def _recorded(
+    pool: engine.Pool, load: engine.Load, rules: engine.Rules, work: engine.Work, details: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Run to the end; return the recorded steps, their times, and details of what ran in them."""
+    total, most = load.prompt.size, work.row_of.size
+    room = max(1, min(1024, (1 << 22) // most)) if details else 1 << 14
+    parts = []
+    on_terminal = sys.stderr.isatty()
+    bar: Any = tqdm(total=total, unit="request", delay=1.0, leave=False) if on_terminal else None
+    with nullcontext() if bar is None else bar:
+        while work.tally[engine.T_ENDED] < total:
+            record, record_s = np.zeros((room, len(engine.COLUMNS)), np.int64), np.zeros(room)
+            detail = np.zeros((room * most if details else 0, len(_DETAILS)), np.int64)
+            n = engine.run(pool, load, rules, work, record, record_s, detail)
+            parts.append((record[:n], record_s[:n], detail[: work.tally[engine.T_DETAILS]]))
+            if bar is not None:
+                bar.update(int(work.tally[engine.T_ENDED]) - bar.n)
+    steps, time_s, detail = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return steps, time_s, detail
 
 
 class _PageIds(NamedTuple):
@@ -192,29 +172,28 @@ def _page_ids(
 ) -> _PageIds:
     none = np.zeros(trace.n_requests, np.int64)
     ids, size = trace.page_ids, trace.page_ids_size
+    lists: Sequence[Sequence[int]] = ids or ()
     if output_page_ids is not None:
         if ids is None or size is None:
             raise LedgerError("output_page_ids are given and the trace has no page_ids")
-        joined, covered = _with_outputs(trace, ids, size, output_page_ids)
-    cached = isinstance(policy, Paged) and policy.prefix_cache
-    if not cached or ids is None or size is None:
+        lists, covered = _with_outputs(trace, ids, size, output_page_ids)
+    if not isinstance(policy, Paged) or not policy.prefix_cache or size is None:
         return _PageIds(none, np.empty(0, np.int64), none, 1, 0)
-    page = policy.page_size if isinstance(policy, Paged) else 1
-    lists: Sequence[Sequence[int]] = ids
-    if output_page_ids is None:
-        spoken_for = size * np.fromiter(map(len, ids), np.int64, trace.n_requests)
-        covered = np.minimum(trace.prompt_tokens, spoken_for)
-    else:
-        lists = joined
     counts = np.fromiter(map(len, lists), np.int64, len(lists))
-    n_different, dense = _dense(lists, int(counts.sum()))
-    starts = np.cumsum(counts) - counts
-    _check_chained(dense, starts, counts, n_different, lists)
-    keys = n_different * max(1, size // page)
+    if output_page_ids is None:
+        covered = np.minimum(trace.prompt_tokens, size * counts)
+    try:
+        flat = np.fromiter(chain.from_iterable(lists), np.int64, int(counts.sum()))
+    except OverflowError:  # hashes beyond 64 bits
+        flat = np.array([*chain.from_iterable(lists)], object)
+    places, different = pd.factorize(flat)
+    dense, starts = places.astype(np.int64), np.cumsum(counts) - counts
+    _check_chained(dense, starts, counts, len(different), lists)
+    keys = len(different) * max(1, size // policy.page_size)
     if keys > _MOST_TABLE_ENTRIES:
         raise LedgerError(
-            f"page_size is {page}: {keys} different pages; a prefix cache is replayed up to "
-            f"{_MOST_TABLE_ENTRIES}, so take larger pages"
+            f"page_size is {policy.page_size}: {keys} different pages; a prefix cache is replayed "
+            f"up to {_MOST_TABLE_ENTRIES}, so take larger pages"
         )
     return _PageIds(starts, dense, covered, size, keys)
 
@@ -274,21 +253,6 @@ def _with_outputs(
     return lists, covered
 
 
-def _dense(lists: Sequence[Sequence[int]], total: int) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return how many numbers there are, and the ids as such; small ids are taken as they are."""
-    try:
-        ids = np.fromiter(chain.from_iterable(lists), np.int64, total)
-    except OverflowError:  # hashes beyond 64 bits
-        numbers: dict[int, int] = {}
-        flat = chain.from_iterable(lists)
-        dense = np.fromiter((numbers.setdefault(i, len(numbers)) for i in flat), np.int64, total)
-        return len(numbers), dense
-    if ids.size and ids.min() >= 0 and ids.max() < 4 * ids.size:
-        return int(ids.max()) + 1, ids
-    different, places = np.unique(ids, return_inverse=True)
-    return different.size, places.astype(np.int64)
-
-
 def check_fit(trace: Trace, policy: Policy, capacity: int, clock: Clock) -> None:
     """Refuse what cannot be replayed, whatever the requests' lengths.
 
@@ -332,13 +296,41 @@ def _reserved(
     return np.full(trace.n_requests, policy.reserve, np.int64)
 
 
-def _pool(policy: Policy, free: int, rows: int, *, longest: int = 0, keys: int = 0) -> engine.Pool:
-    """Return an empty pool of ``free`` pages, or slots where memory is contiguous.
+def _load(
+    trace: Trace, policy: Policy, clock: Clock, slots: int, ids: _PageIds
+) -> tuple[engine.Load, int]:
+    """Return the requests as the engine reads them, and the most slots that one of them takes."""
+    at_end = trace.prompt_tokens + np.maximum(trace.output_tokens, 1) - 1
+    wanted, largest = at_end, slots
+    if isinstance(policy, Contiguous):
+        wanted = _reserved(policy, trace, at_end)
+        largest = 1 << (slots.bit_length() - 1) if policy.fit == "buddy" else slots
+    never = (wanted < at_end) | (wanted > largest)
+    arrival = np.empty(0)
+    if isinstance(clock, Arrivals) and trace.arrival_s is not None:
+        arrival = trace.arrival_s / clock.speed
+    load = engine.Load(
+        prompt=np.ascontiguousarray(trace.prompt_tokens),
+        output=np.ascontiguousarray(trace.output_tokens),
+        arrival=np.ascontiguousarray(arrival),
+        never=never,
+        reserve=wanted if isinstance(policy, Contiguous) else np.empty(0, np.int64),
+        id_start=ids.start,
+        ids=ids.ids,
+        covered=ids.covered,
+        id_size=ids.size,
+    )
+    return load, int(np.max(wanted, initial=0, where=~never))
 
-    ``longest`` is the most pages that one of ``rows`` running requests holds; ``keys`` counts the
-    different pages that can be found.
+
+def _pool(policy: Policy, slots: int, rows: int, most_held: int, keys: int) -> engine.Pool:
+    """Return an empty pool for ``rows`` running requests of up to ``most_held`` slots each.
+
+    ``keys`` counts the different pages that can be found.
     """
     paged, cached = isinstance(policy, Paged), isinstance(policy, Paged) and policy.prefix_cache
+    unit = policy.page_size if isinstance(policy, Paged) else 1
+    free, longest = slots // unit, -(-most_held // unit)
     if cached and max(rows * longest, free) > _MOST_TABLE_ENTRIES:
         raise LedgerError(
             f"{rows} requests of up to {longest} pages: a prefix cache is replayed with up to "
@@ -365,7 +357,7 @@ def _pool(policy: Policy, free: int, rows: int, *, longest: int = 0, keys: int =
     kind = _KINDS[policy.fit] if isinstance(policy, Contiguous) else engine.COUNTED
     return engine.Pool(
         kind=engine.CACHED if cached else kind,
-        unit=policy.page_size if isinstance(policy, Paged) else 1,
+        unit=unit,
         counter=count,
         page=lines,
         unkeyed=np.arange(len(lines))[::-1].copy(),
@@ -380,13 +372,13 @@ def _pool(policy: Policy, free: int, rows: int, *, longest: int = 0, keys: int =
 
 
 def _rules(
-    policy: Policy, clock: Clock, most: int, watermark: int, chunk: int, stride: int
+    policy: Policy, clock: Clock, capacity: int, most: int, chunk: int, stride: int
 ) -> engine.Rules:
     paged = policy if isinstance(policy, Paged) else Paged(page_size=1)
     times = clock if isinstance(clock, Arrivals) else Arrivals(base_s=1.0)
     return engine.Rules(
         max_running=most,
-        watermark=watermark,
+        watermark=int(paged.watermark * (capacity // paged.page_size)),
         chunk=chunk,
         swap=paged.preemption == "swap",
         lookup_slack=1 if paged.compute_last_token else 0,
@@ -440,25 +432,3 @@ def _requests(work: engine.Work) -> pd.DataFrame:
             "latency_s": np.where(finished >= 0, latency_s, np.nan),
         }
     )
-
-
-@contextmanager
-def _progress_bar(progress: npt.NDArray[np.int64], total: int) -> Iterator[None]:
-    """Show how many requests are done, on a terminal, while the compiled loop runs."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    done = threading.Event()
-
-    def watch() -> None:
-        with tqdm(total=total, unit="request", delay=1.0, leave=False) as bar:
-            while not done.wait(0.2):
-                bar.update(int(progress[0]) - bar.n)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
