@@ -14,21 +14,29 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pandas as pd
 from joblib import Memory, Parallel, delayed, effective_n_jobs
 from joblib.externals.loky.process_executor import BrokenProcessPool
 from tqdm import tqdm
 
 from kvledger.core.errors import LedgerError, shown
-from kvledger.core.lengths import whole
-from kvledger.replays.policies import Arrivals, Clock, Contiguous, Paged, Policy, Saturated
+from kvledger.replays.policies import (
+    Arrivals,
+    Clock,
+    Contiguous,
+    Paged,
+    Policy,
+    Saturated,
+    whole_number,
+)
 from kvledger.replays.replay import check_fit, replay
 from kvledger.replays.result import FLOWS, LEVELS, Replay
 from kvledger.traces.trace import Trace, load_trace
@@ -36,9 +44,6 @@ from proofbook.files import check_folder, files_digest
 
 Value: TypeAlias = int | float | str | bool | None
 Row: TypeAlias = dict[str, Value]
-
-_LEVELS = (*LEVELS, "distinct_tokens")
-_FLOWS = tuple(name for name in FLOWS if name != "finished")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +63,10 @@ _KINDS = {
     for options in (Paged, Contiguous, Arrivals, _Settings)
     for field in fields(options)
 } | dict.fromkeys(("trace", "policy", "clock"), "string")
-_POLICY_COLUMNS = ("policy", *dict.fromkeys(f.name for c in (Paged, Contiguous) for f in fields(c)))
-_CLOCK_COLUMNS = ("clock", *(f.name for f in fields(Arrivals)))
-
-# Columns of a row: what was found.
-_COUNTS = ("requests", "finished", "refused", "steps", "recorded_steps", "waiting_steps")
-_PEAKS = tuple(f"peak_{name}" for name in _LEVELS if name != "blocked")
-_MEANS = tuple(f"mean_{name}" for name in _LEVELS if name != "blocked")
+_POLICY_COLUMNS = dict.fromkeys(field.name for c in (Paged, Contiguous) for field in fields(c))
+_CLOCK_COLUMNS = [field.name for field in fields(Arrivals)]
+_DESCRIBED = ("trace", "policy", *_POLICY_COLUMNS, "capacity_slots", "clock", *_CLOCK_COLUMNS)
 _SHARES = ("blocked_share", "hit_rate", "allocations_per_token", "frees_per_token")
-_KINDS |= dict.fromkeys((*_MEANS, *_SHARES), "float64")
-_FOUND = (*_COUNTS, *_FLOWS, *_PEAKS, *_MEANS, *_SHARES)
 
 _TOGETHER = 2  # tries of all that is left; after so many kills each runs alone
 _CONNECT_S = 5.0
@@ -93,8 +92,8 @@ class _KilledError(Exception):
     """The process or the worker that replayed a combination was killed."""
 
 
-_Rows: TypeAlias = Iterator[tuple[str, Row]]
-_Runner: TypeAlias = Callable[[list[_Task]], _Rows]
+_Finished: TypeAlias = Iterator[tuple[str, Row]]
+_Runner: TypeAlias = Callable[[list[_Task]], _Finished]
 
 
 def sweep(
@@ -171,36 +170,38 @@ def sweep(
     """
     named = _loaded(traces)
     settings = _Settings(
-        _at_least_1(max_running, "max_running", "requests"),
-        None if prefill_chunk is None else _at_least_1(prefill_chunk, "prefill_chunk", "tokens"),
-        _at_least_1(record_every, "record_every", "steps"),
+        whole_number(max_running, "max_running", "requests"),
+        None if prefill_chunk is None else whole_number(prefill_chunk, "prefill_chunk", "tokens"),
+        whole_number(record_every, "record_every", "steps"),
     )
     tasks = _tasks(named, policies, capacities, clocks, settings)
-    jobs = _jobs(n_jobs)
-    keep = _keeper(store)
-    with ExitStack() as stack:
-        runner: _Runner
-        if scheduler is None:
-            runner = _on_this_machine(named, jobs)
-        else:
-            runner = _on_cluster(stack.enter_context(_connected(scheduler)), named)
-        different = {task.key: task for task in tasks}
-        rows: dict[str, Row] = {}
-        for key in different:
-            with suppress(LookupError):
-                rows[key] = keep(key, None)
-        todo = [task for key, task in different.items() if key not in rows]
-        with tqdm(
-            total=len(different),
-            initial=len(rows),
-            unit="replay",
-            leave=False,
-            disable=None if progress else True,
-        ) as bar:
-            for key, row in _finished(todo, runner):
-                rows[key] = keep(key, row)
-                bar.update()
+    jobs, keep = _jobs(n_jobs), _keeper(store)
+    if scheduler is None:
+        rows = _rows(tasks, _on_this_machine(named, jobs), keep, progress)
+    else:
+        with _connected(scheduler) as client:
+            rows = _rows(tasks, _on_cluster(client, named), keep, progress)
     return _frame([_described(task) | rows[task.key] for task in tasks])
+
+
+def _rows(
+    tasks: list[_Task], run: _Runner, keep: Callable[[str, Row | None], Row], progress: bool
+) -> dict[str, Row]:
+    """Return each task's row by its key: the one that was kept, or the one that it gets now."""
+    different = {task.key: task for task in tasks}
+    rows: dict[str, Row] = {}
+    for key in different:
+        with suppress(LookupError):
+            rows[key] = keep(key, None)
+    todo = [task for key, task in different.items() if key not in rows]
+    off = None if progress else True  # None: off but on a terminal
+    with tqdm(
+        total=len(different), initial=len(rows), unit="replay", leave=False, disable=off
+    ) as bar:
+        for key, row in _finished(todo, run):
+            rows[key] = keep(key, row)
+            bar.update()
+    return rows
 
 
 def _loaded(traces: object) -> dict[str, Trace]:
@@ -215,10 +216,6 @@ def _loaded(traces: object) -> dict[str, Trace]:
             raise LedgerError(f"traces[{name!r}] is {trace!r}; accepted: a Trace or a path")
         named[name] = trace if isinstance(trace, Trace) else load_trace(Path(trace))
     return named
-
-
-def _at_least_1(value: object, name: str, unit: str) -> int:
-    return whole(value, name, minimum=1, accepted=f"{name} is a whole number of {unit}, at least 1")
 
 
 def _jobs(n_jobs: object) -> int:
@@ -251,7 +248,7 @@ def _tasks(
             if not isinstance(each, kind):
                 raise LedgerError(f"{name}[{at}] is {each!r}; {accepted}")
         lists.append(list(given))
-    lists[1] = [_at_least_1(n, f"capacities[{at}]", "slots") for at, n in enumerate(lists[1])]
+    lists[1] = [whole_number(n, f"capacities[{at}]", "slots") for at, n in enumerate(lists[1])]
     digests = {name: _trace_digest(trace) for name, trace in traces.items()}
     tasks = []
     for name, policy, capacity, clock in product(traces, *lists):
@@ -344,59 +341,49 @@ def _run(task: _Task, trace: Trace) -> tuple[str, Row]:
         )
     # Made anew: arrays that came from another process are writable, and for those the engine
     # would be compiled a second time.
-    own = Trace(
-        trace.prompt_tokens,
-        trace.output_tokens,
-        trace.arrival_s,
-        trace.page_ids,
-        trace.page_ids_size,
-    )
+    arrays = trace.prompt_tokens, trace.output_tokens, trace.arrival_s
+    own = Trace(*arrays, trace.page_ids, trace.page_ids_size)
+    options = {"capacity_slots": task.capacity_slots, "clock": task.clock, **asdict(task.settings)}
     try:
-        result = replay(
-            own,
-            task.policy,
-            capacity_slots=task.capacity_slots,
-            clock=task.clock,
-            **asdict(task.settings),
-        )
+        result = replay(own, task.policy, **options)
     except (LedgerError, MemoryError) as error:
         raise LedgerError(f"{task}: {error or 'not enough memory'}") from None
     return task.key, _found(result)
 
 
 def _found(result: Replay) -> Row:
-    recorded = len(result)
-    last = result.requests["finished_step"].max()
-    row: Row = {
+    recorded, last = len(result), result.requests["finished_step"].max()
+    flows = {name: result.total(name) for name in FLOWS}
+    levels = {name: getattr(result, name) for name in (*LEVELS, "distinct_tokens")}
+    blocked = levels.pop("blocked")
+    prompts = flows["hit_tokens"] + flows["computed_prompt_tokens"]
+    tokens = prompts + flows["decoded_tokens"]
+
+    # Whole numbers until the one division: no order of summing changes a digit.
+    def mean(values: np.ndarray) -> float | None:
+        return int(values.sum()) / recorded if recorded else None
+
+    return {
         "requests": len(result.requests),
         "finished": result.count("finished"),
         "refused": result.count("refused"),
         "steps": 0 if last is pd.NA else int(last) + 1,
         "recorded_steps": recorded,
         "waiting_steps": int(result.requests["waiting_steps"].sum()),
-    }
-    flows = {name: result.total(name) for name in _FLOWS}
-    prompts = flows["hit_tokens"] + flows["computed_prompt_tokens"]
-    tokens = prompts + flows["decoded_tokens"]
-    levels = {name: getattr(result, name) for name in _LEVELS}
-    # Whole numbers until the one division: no order of summing changes a digit.
-    means = {name: int(v.sum()) / recorded if recorded else None for name, v in levels.items()}
-    row |= flows
-    row |= {f"peak_{name}": int(v.max(initial=0)) for name, v in levels.items()}
-    row |= {f"mean_{name}": mean for name, mean in means.items()}
-    row |= {
-        "blocked_share": means["blocked"],
+        **flows,
+        **{f"peak_{name}": int(values.max(initial=0)) for name, values in levels.items()},
+        **{f"mean_{name}": mean(values) for name, values in levels.items()},
+        "blocked_share": mean(blocked),
         "hit_rate": flows["hit_tokens"] / prompts if prompts else None,
         "allocations_per_token": flows["allocations"] / tokens if tokens else None,
         "frees_per_token": flows["frees"] / tokens if tokens else None,
     }
-    return {name: row[name] for name in _FOUND}
 
 
 # --------------------------------------------------------------------------- where it runs
 
 
-def _finished(todo: list[_Task], run: _Runner) -> _Rows:
+def _finished(todo: list[_Task], run: _Runner) -> _Finished:
     """Yield rows as they are finished; what was in the hands of a killed process runs again."""
     left = {task.key: task for task in todo}
     for _ in range(_TOGETHER):
@@ -418,7 +405,7 @@ def _finished(todo: list[_Task], run: _Runner) -> _Rows:
 
 
 def _on_this_machine(traces: Mapping[str, Trace], jobs: int) -> _Runner:
-    def run(tasks: list[_Task]) -> _Rows:
+    def run(tasks: list[_Task]) -> _Finished:
         if jobs < 2:
             yield from (_run(task, traces[task.trace]) for task in tasks)
             return
@@ -481,7 +468,7 @@ def _on_cluster(client: Any, traces: Mapping[str, Trace]) -> _Runner:
     from distributed import KilledWorker, as_completed
     from distributed.client import FutureCancelledError
 
-    def run(tasks: list[_Task]) -> _Rows:
+    def run(tasks: list[_Task]) -> _Finished:
         there = {name: client.scatter(traces[name]) for name in {task.trace for task in tasks}}
         sent = {
             client.submit(_run, task, there[task.trace], pure=False, priority=-at): task
@@ -510,16 +497,12 @@ def _on_cluster(client: Any, traces: Mapping[str, Trace]) -> _Runner:
 
 
 def _described(task: _Task) -> Row:
-    policy, clock = asdict(task.policy), asdict(task.clock)
-    if "reserve" in policy:  # slots or a name: one column holds one kind
-        policy["reserve"] = str(policy["reserve"])
-    row: Row = {"trace": task.trace}
-    row |= {name: policy.get(name) for name in _POLICY_COLUMNS}
-    row["policy"] = type(task.policy).__name__.lower()
-    row["capacity_slots"] = task.capacity_slots
-    row |= {name: clock.get(name) for name in _CLOCK_COLUMNS}
-    row["clock"] = type(task.clock).__name__.lower()
-    row |= asdict(task.settings)
+    row: Row = dict.fromkeys(_DESCRIBED)
+    row |= asdict(task.policy) | asdict(task.clock) | asdict(task.settings)
+    row |= {"trace": task.trace, "capacity_slots": task.capacity_slots}
+    row |= {name: type(getattr(task, name)).__name__.lower() for name in ("policy", "clock")}
+    if row["reserve"] is not None:  # slots or a name: one column holds one kind
+        row["reserve"] = str(row["reserve"])
     return row
 
 
@@ -527,6 +510,7 @@ def _frame(rows: list[Row]) -> pd.DataFrame:
     """Return rows as a table whose types depend on the columns alone."""
     table: dict[str, Any] = {}
     for name in rows[0]:
-        kind: Any = _KINDS.get(name, "int64")
+        found = "float64" if name.startswith("mean_") or name in _SHARES else "int64"
+        kind: Any = _KINDS.get(name, found)
         table[name] = pd.array([row[name] for row in rows], dtype=kind)
     return pd.DataFrame(table)
