@@ -286,14 +286,10 @@ class PagePool:
     def keys_of(self, tokens: Sequence[int], *, context: Hashable = None) -> tuple[int, ...]:
         """Return the chained keys of a beginning's complete pages.
 
-        Parameters
-        ----------
-        tokens : sequence of int
-            Token ids from the first position on.
-        context : PageContext or hashable, optional
-            All else that the tensors depend on.
+        ``tokens`` are ids from the first position on, ``context`` is all else that the tensors
+        depend on, such as a PageContext.
         """
-        ids, p = _token_ids(tokens, "tokens"), self.page_size
+        (_, ids), p = _tokens(tokens, "tokens"), self.page_size
         if ids is None:
             raise LedgerError(f"tokens is {shown(tokens)}; a sequence of token ids is accepted")
         keys: list[int] = []
@@ -349,14 +345,12 @@ class PagePool:
         >>> [pool.admit(list(range(8))).hit_tokens for _ in range(2)], pool.held_pages
         ([0, 4], 3)
         """
-        ids = _token_ids(prompt, "prompt")
-        n = _whole_tokens(prompt, "prompt") if ids is None else len(ids)
+        n, ids = _tokens(prompt, "prompt")
         _context_part(context, 0, 1)
         keys = self.keys_of(ids, context=context) if ids and self.prefix_cache else ()
         found = self.lookup(keys[: (n - bool(compute_last_token)) // self.page_size])
         hit, store = len(found) * self.page_size, self._store
-        new = self._pages_for(n) - len(found)
-        self._refuse_never(self._pages_for(n))
+        new = self._pages_that_fit(n) - len(found)
         if new + sum(not store.holders[page] for page in found) > len(store.free):
             return None
         for page in found:
@@ -374,18 +368,8 @@ class PagePool:
         A page that others hold too is copied before it is written to, that page alone; whoever
         is the last to hold a page writes in place.
 
-        Parameters
-        ----------
-        table : PageTable
-            The sequence.
-        tokens : int or sequence of int
-            A number of tokens, or their ids. Pages complete from here on have a key, and can be
-            found, only while all ids are known.
-
-        Returns
-        -------
-        Growth or None
-            None if there is no room now.
+        ``tokens`` is a number of tokens, or their ids. Pages complete from here on have a key,
+        and can be found, only while all ids are known. None is returned if there is no room now.
 
         Raises
         ------
@@ -395,23 +379,14 @@ class PagePool:
         Examples
         --------
         >>> pool = PagePool(2, page_size=4)
-        >>> table = pool.admit(7).table
-        >>> pool.append(table)
+        >>> pool.append(pool.admit(7).table)
         Growth(new_pages=(), copied_page=None, evicted_pages=0)
-        >>> pool.append(table)
-        Traceback (most recent call last):
-        ...
-        kvledger.LedgerError: 3 pages for one sequence can never fit: the pool hands out 2
         """
         self._must_hold(table)
-        ids = _token_ids(tokens, "tokens")
-        n = _whole_tokens(tokens, "tokens") if ids is None else len(ids)
-        pages = self._pages_for(table._tokens + n)
-        self._refuse_never(pages)
-        last = table._tokens // self.page_size
-        begun = table._tokens % self.page_size > 0
-        copy = begun and self._store.holders[table._pages[last]] > 1
-        new = pages - len(table._pages)
+        n, ids = _tokens(tokens, "tokens")
+        new = self._pages_that_fit(table._tokens + n) - len(table._pages)
+        last, begun = divmod(table._tokens, self.page_size)
+        copy = begun > 0 and self._store.holders[table._pages[last]] > 1
         if new + copy > len(self._store.free):
             return None
         taken, evicted = self._take(new + copy)
@@ -437,10 +412,7 @@ class PagePool:
     def release(self, table: PageTable) -> int:
         """Let go of a sequence's pages, its tail first, and return how many became free.
 
-        Raises
-        ------
-        LedgerError
-            If the table is not held: released already, or another pool's.
+        A table that is not held, released already or another pool's, is a LedgerError.
         """
         self._must_hold(table)
         del self._tables[table.number]
@@ -494,6 +466,16 @@ class PagePool:
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
+
+    def _pages_that_fit(self, tokens: int) -> int:
+        """Return the pages of one sequence, or refuse what can never fit."""
+        pages = self._pages_for(tokens)
+        if pages > self.usable_pages:
+            raise LedgerError(
+                f"{pages} pages for one sequence can never fit: the pool hands out "
+                f"{self.usable_pages}"
+            )
+        return pages
 
     def _filled_slots(self) -> dict[int, int]:
         """Return how many slots of each held page hold tokens; its holders must agree."""
@@ -552,24 +534,13 @@ class PagePool:
                 "pool's"
             )
 
-    def _refuse_never(self, pages: int) -> None:
-        if pages > self.usable_pages:
-            raise LedgerError(
-                f"{pages} pages for one sequence can never fit: the pool hands out "
-                f"{self.usable_pages}"
-            )
 
-
-def _whole_tokens(value: object, name: str) -> int:
-    return whole(value, name, minimum=1, accepted=_TOKENS)
-
-
-def _token_ids(tokens: object, name: str) -> list[int] | None:
-    """Return token ids as a list, or None if something else is given, such as their number."""
+def _tokens(tokens: object, name: str) -> tuple[int, list[int] | None]:
+    """Return how many tokens are given, and their ids if it is these that are given."""
     if isinstance(tokens, str | bytes):
         raise LedgerError(f"{name} is {shown(tokens)}; {_TOKENS}")
     if not isinstance(tokens, Iterable):
-        return None
+        return whole(tokens, name, minimum=1, accepted=_TOKENS), None
     accepted = "a token id is a whole number, at least 0"
     ids = [
         # Nearly all ids are plain and good: only another one is worth a name.
@@ -580,7 +551,7 @@ def _token_ids(tokens: object, name: str) -> list[int] | None:
     ]
     if not ids:
         raise LedgerError(f"{name} is empty; {_TOKENS}")
-    return ids
+    return len(ids), ids
 
 
 def _context_part(context: Hashable, first: int, end: int) -> Hashable:

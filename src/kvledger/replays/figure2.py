@@ -45,9 +45,6 @@ ORCAS = ("orca_max", "orca_pow2", "orca_oracle")
 SYSTEMS = (*ORCAS, "vllm")
 """The four systems, as ``data/paper_pagedattention.csv`` names them."""
 
-PARTS = ("token_states", "reserved", "internal", "external_other")
-"""The four shares that Figure 2 prints of a system."""
-
 MAXIMUM = 2048
 """Longest sequence that the systems serve, in tokens: section 6.1, for OPT."""
 
@@ -195,8 +192,7 @@ def residents() -> pd.DataFrame:
     rows = []
     for system in ORCAS:
         of_one = slots / 100 / printed[f"batched.sharegpt.{system}"]
-        now = of_one * printed[f"fig2.{system}.token_states"]
-        later = of_one * printed[f"fig2.{system}.reserved"]
+        now, later = (of_one * printed[f"fig2.{system}.{p}"] for p in ("token_states", "reserved"))
         rows.append({"system": system, "now": now, "later": later, "final": now + later})
     return pd.DataFrame(rows)
 
@@ -228,10 +224,8 @@ def sharegpt(
     Examples
     --------
     >>> lengths = sharegpt()
-    >>> round(lengths.mean_prompt, 2), round(lengths.mean_output, 2)
-    (161.31, 337.99)
-    >>> round(lengths.resident_now + lengths.resident_later, 1)
-    735.3
+    >>> round(lengths.mean_prompt, 2), round(lengths.resident_now + lengths.resident_later, 1)
+    (161.31, 735.3)
     """
     if (cv_prompt is None) != (cv_output is None):
         raise LedgerError(
@@ -345,18 +339,17 @@ def shares(named: Mapping[str, Replay]) -> pd.DataFrame:
     printed = published()
     rows = []
     for system, result in named.items():
-        computed = mean_shares(result)
-        for part in PARTS:
-            given = printed.get(f"fig2.{system}.{part}")
-            if given is None and system != "vllm":
+        for part, computed in mean_shares(result).items():
+            given = printed.get(f"fig2.{system}.{part}", np.nan)
+            if np.isnan(given) and system != "vllm":
                 continue  # Orca (Oracle) has no internal part, printed or computed
             rows.append(
                 {
                     "system": system,
                     "part": part,
-                    "published": np.nan if given is None else given,
-                    "computed": computed[part],
-                    "difference": np.nan if given is None else computed[part] - given,
+                    "published": given,
+                    "computed": computed,
+                    "difference": computed - given,
                     "why": _WHY_SHARES.get((system, part), ""),
                 }
             )
@@ -435,15 +428,10 @@ def _waste_parts(result: Replay, setting: Setting) -> pd.DataFrame:
         "free beyond it": np.maximum(free - kept, 0),
     }
     percent = {name: 100 * float(slots.mean()) / capacity for name, slots in parts.items()}
-    rows = [{"part": name, "share": share, "published": np.nan} for name, share in percent.items()]
-    rows.append(
-        {
-            "part": "all that holds no token",
-            "share": sum(percent.values()),
-            "published": round(100 - published()["fig2.vllm.token_states"], 6),
-        }
-    )
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame({"part": [*percent], "share": [*percent.values()], "published": np.nan})
+    printed = round(100 - published()["fig2.vllm.token_states"], 6)
+    frame.loc[len(frame)] = ["all that holds no token", sum(percent.values()), printed]
+    return frame
 
 
 def sensitivity() -> pd.DataFrame:

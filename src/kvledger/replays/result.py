@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from kvledger.core.errors import LedgerError
 from kvledger.replays import engine
 from kvledger.replays.policies import Clock, Policy
 
-_STATES = {engine.FINISHED: "finished", engine.REFUSED: "refused", engine.WAITING: "waiting"}
+_STATES = ("finished", "refused", "waiting")
 LEVELS = engine.COLUMNS[: engine.C.admitted]
 FLOWS = engine.COLUMNS[len(LEVELS) :]
 
@@ -127,38 +126,24 @@ class Replay:
 
     def count(self, state: str) -> int:
         """Return how many requests ended ``"finished"``, ``"refused"`` or ``"waiting"``."""
-        if state not in _STATES.values():
-            raise LedgerError(f"state is {state!r}; states are {', '.join(_STATES.values())}")
+        if state not in _STATES:
+            raise LedgerError(f"state is {state!r}; states are {', '.join(_STATES)}")
         return int((self.requests["state"] == state).sum())
 
     def ledger(self, step: int) -> Ledger:
         """Return the ledger of a recorded step, with its pool."""
         row = dict(zip(self.columns, self.steps[step].tolist(), strict=True))
-        return Ledger(
-            requests=row["running"],
-            logical_tokens=row["logical_tokens"],
-            shared_tokens=row["shared_tokens"],
-            allocated_slots=row["allocated_slots"],
-            tail_slack_slots=row["tail_slack_slots"],
-            reserved_slots=row["reserved_slots"],
-            reserved_used_later_slots=row["reserved_used_later_slots"],
-            pages=row["pages"],
-            capacity_slots=self.capacity_slots,
-            unallocated_slots=row["unallocated_slots"],
-            external_slots=row["external_slots"],
-        )
+        kept = {field.name: row[field.name] for field in fields(Ledger) if field.name in row}
+        return Ledger(requests=row["running"], capacity_slots=self.capacity_slots, **kept)
 
     def frame(self) -> pd.DataFrame:
         """Return the steps as a data frame: time_s, every column, and distinct_tokens."""
-        data: dict[str, Any] = {"time_s": self.time_s}
-        data |= {name: getattr(self, name) for name in self.columns}
-        data["distinct_tokens"] = self.distinct_tokens
-        return pd.DataFrame(data)
+        names = (*self.columns, "distinct_tokens")
+        return pd.DataFrame({"time_s": self.time_s} | {name: getattr(self, name) for name in names})
 
     def __repr__(self) -> str:
-        ends = ", ".join(
-            f"{self.count(state)} {state}" for state in _STATES.values() if self.count(state)
-        )
+        counts = {state: self.count(state) for state in _STATES}
+        ends = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
         return (
             f"Replay({self.policy}: {len(self)} steps recorded; {ends}; "
             f"{self.total('preempted')} preemptions)"
