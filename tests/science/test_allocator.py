@@ -172,26 +172,6 @@ def test_pages_and_hits_are_those_of_the_engine(case: Any, cache: bool) -> None:
     assert ledger.shared_tokens == sum(hits)
 
 
-@pytest.mark.parametrize(("page_size", "slots"), [(1, 31), (4, 40), (8, 48), (16, 64)])
-def test_the_articles_three_requests(page_size: int, slots: int) -> None:
-    pool = PagePool(64, page_size)
-    for n in (5, 9, 17):
-        pool.admit(n)
-    ledger = pool.ledger()
-    assert ledger.allocated_slots == slots
-    expected = kv.paged([5, 9, 17], page_size)
-    assert (ledger.tail_slack_slots, ledger.pages) == (expected.tail_slack_slots, expected.pages)
-    assert ledger.capacity_slots == 64 * page_size == slots + (ledger.unallocated_slots or 0)
-
-
-@pytest.mark.parametrize(("option", "pages"), [(True, 3), (False, 2)])
-def test_two_identical_prompts_by_either_rule(option: bool, pages: int) -> None:
-    pool = engine_pool(8)
-    for _ in range(2):
-        admit(pool, tok(0, 8), compute_last_token=option)
-    assert pool.held_pages == pages
-
-
 @given(
     st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=14), min_size=1, max_size=8),
     st.integers(1, 6),
@@ -329,14 +309,6 @@ def test_beams_that_stay_are_samples(prompt: int, output: int, n: int, p: int) -
     assert beam_search(prompt, output, n, p, parents="stay") == samples
     identity = beam_search(prompt, output, n, p, parents=lambda step, beams, rng: range(beams))
     assert identity == samples
-
-
-@given(SMALL, st.integers(3, 20), FEW, FEW)
-def test_one_parent_for_all_in_closed_form(prompt: int, output: int, n: int, p: int) -> None:
-    pages = beam_search(prompt, output, n, p, parents=lambda step, beams, rng: [0] * beams)
-    assert pages.pages_with[1:] == tuple((held - 1) // p + n for held in pages.tokens[1:])
-    begun = sum(held % p > 0 for held in range(prompt, prompt + output - 1))
-    assert pages.copied_pages == (n - 1) * begun
 
 
 def test_uniform_parents_are_seeded_and_uniform() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from replay_models import results
 
@@ -20,7 +19,7 @@ import kvledger as kv
 from kvledger.chapters import drawing
 from kvledger.chapters import growth_figures as drawings
 from kvledger.replays import growth
-from kvledger.replays.policies import Arrivals, Contiguous, Paged
+from kvledger.replays.policies import Contiguous, Paged
 from kvledger.replays.replay import replay
 from kvledger.replays.result import Replay
 from proofbook import style
@@ -184,18 +183,6 @@ def test_the_quiet_moment_is_the_emptiest_of_those_without_a_queue(result: Repla
     assert found["preempted_before"] == sum(result.preempted.tolist()[: best + 1])
 
 
-def test_replays_are_those_of_each_policy() -> None:
-    trace = kv.Trace([5, 9, 17], [4, 4, 4], [0, 1, 9])
-    policies: dict[str, Paged | Contiguous] = {"a": Paged(4), "b": Contiguous(32)}
-    clock = Arrivals(base_s=1)
-    found = growth.replays(trace, policies, capacity_slots=64, max_running=2, clock=clock)
-    assert list(found) == ["a", "b"]
-    for name, policy in policies.items():
-        alone = replay(trace, policy, capacity_slots=64, max_running=2, clock=clock)
-        np.testing.assert_array_equal(found[name].steps, alone.steps)
-        np.testing.assert_array_equal(found[name].time_s, alone.time_s)
-
-
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=30).map(sorted), st.integers(1, 10))
 def test_bursts_have_the_same_requests_at_the_same_mean_rate(times: list[int], size: int) -> None:
     n = len(times)
@@ -340,50 +327,6 @@ def test_what_is_spared_is_a_line_and_no_layer(sharing: Replay) -> None:
     assert "spared by sharing" in words(fig)
     for area in ax.collections:
         assert all(tuple(face) != colour for face in np.atleast_2d(area.get_facecolor()))
-
-
-def test_bars_of_slots_are_stacks_of_the_capacity(three: dict[str, Replay]) -> None:
-    frame = growth.step_by_step(three)
-    fig = drawings.slot_steps(frame, title="Sooner")
-    assert len(fig.axes) == 3
-    for ax, result in zip(fig.axes, three.values(), strict=True):
-        heights: dict[int, float] = {}
-        for bar in ax.patches:
-            assert isinstance(bar, Rectangle)
-            step = round(bar.get_x() + bar.get_width() / 2)
-            heights[step] = heights.get(step, 0) + bar.get_height()
-        assert heights == dict.fromkeys(range(len(result)), result.capacity_slots)
-    said = words(fig)
-    assert said.count("2+1") == 4  # two run and one waits
-    assert said.count("3") >= 8
-    assert set(three) <= set(said)
-
-
-def test_loads_are_drawn_on_one_scale(three: dict[str, Replay]) -> None:
-    frame = growth.over_time(three)
-    fig = drawings.loads(
-        frame, title="Waiting", panels={"waiting": "One waits", "pages": "None waits"}
-    )
-    one, two = fig.axes
-    assert one.get_ylim() == two.get_ylim()
-    assert one.get_ylim()[0] == 0
-    for ax, name in ((one, "waiting"), (two, "pages")):
-        np.testing.assert_array_equal(np.asarray(ax.lines[0].get_ydata()), three[name].running)
-        high = max(stack_tops(ax).values(), default=0)
-        assert high == three[name].waiting.max()
-    assert {"One waits", "None waits", "running", "waiting", "requests"} <= set(words(fig))
-
-
-def test_the_hit_curve_has_its_points_and_its_ceiling() -> None:
-    frame = growth.hit_rates(ROUND, [12, 16, 32], page_size=4, max_running=1)
-    fig = drawings.hit_curve(frame, title="Larger finds more")
-    (ax,) = fig.axes
-    curve, ceiling = ax.lines
-    assert np.asarray(curve.get_xdata()).tolist() == [12, 16, 32]
-    assert np.asarray(curve.get_ydata()).tolist() == [0, 4 / 27, 8 / 27]
-    assert set(np.asarray(ceiling.get_ydata()).tolist()) == {8 / 27}
-    assert ax.get_ylim()[1] > 8 / 27
-    assert {"never evicts", "Larger finds more", "12", "32"} <= set(words(fig))
 
 
 def test_replayed_shares_stand_beside_published_ones() -> None:
