@@ -47,8 +47,7 @@ def load_manifest(folder: Path | None = None) -> list[dict[str, str]]:
 
     Examples
     --------
-    >>> entry = next(e for e in load_manifest() if e["path"] == "claims.csv")
-    >>> entry["kind"]
+    >>> {entry["path"]: entry for entry in load_manifest()}["claims.csv"]["kind"]
     'facts'
     """
     path = (folder or data_folder()) / "manifest.toml"
@@ -131,21 +130,11 @@ def load_blocks(name: str) -> pd.DataFrame:
 
 
 class NeighbourSharing(NamedTuple):
-    """Blocks of a trace, and those of them that a neighbour holds too.
+    """Blocks of a trace, and those of them that a neighbour holds too."""
 
-    Attributes
-    ----------
-    window_requests : int
-        Requests that count as neighbours.
-    logical_blocks : int
-        Blocks that the requests refer to, each request counted alone.
-    shared_blocks : int
-        Those that refer to a block which a neighbour ahead already holds.
-    """
-
-    window_requests: int
-    logical_blocks: int
-    shared_blocks: int
+    window_requests: int  # requests that count as neighbours
+    logical_blocks: int  # that the requests refer to, each counted alone
+    shared_blocks: int  # those that a neighbour ahead already holds
 
 
 def neighbour_sharing(
@@ -183,10 +172,6 @@ def neighbour_sharing(
     >>> requests = [[0, 1, 2], [0, 3], [0, 4], [0, 1, 2]]
     >>> neighbour_sharing(requests, window=2)
     NeighbourSharing(window_requests=2, logical_blocks=10, shared_blocks=2)
-    >>> neighbour_sharing(requests, window=2, how="sliding")
-    NeighbourSharing(window_requests=2, logical_blocks=10, shared_blocks=3)
-    >>> neighbour_sharing(requests, window=4)
-    NeighbourSharing(window_requests=4, logical_blocks=10, shared_blocks=5)
     >>> neighbour_sharing(requests, window=4, skip={0})
     NeighbourSharing(window_requests=4, logical_blocks=6, shared_blocks=2)
     """
@@ -248,8 +233,7 @@ def lengths_table(trace: Trace) -> pd.DataFrame:
     >>> lengths_table(Trace([5, 9, 5], [0, 1, 4])).to_numpy().tolist()
     [[5, 2, 1], [9, 1, 1], [10, 0, 1]]
     """
-    sides = {"prompts": trace.prompt_tokens, "totals": trace.total_tokens}
-    tables = {side: as_lengths(tokens) for side, tokens in sides.items()}
+    tables = {"prompts": as_lengths(trace.prompt_tokens), "totals": as_lengths(trace.total_tokens)}
     counts = {side: pd.Series(table.requests, index=table.tokens) for side, table in tables.items()}
     frame = pd.DataFrame(counts).fillna(0).astype(np.int64).sort_index()
     return frame.rename_axis("tokens").reset_index()
@@ -273,15 +257,11 @@ def common_preamble(trace: Trace) -> frozenset[int]:
 def blocks_table(trace: Trace) -> pd.DataFrame:
     """Count the blocks that neighbours share, in the columns of :func:`load_blocks`."""
     preamble = common_preamble(trace)
-    page_ids, size = trace.page_ids, trace.page_ids_size
-    assert page_ids is not None  # common_preamble refused it otherwise
-    assert size is not None
+    page_ids, size = trace.page_ids or (), trace.page_ids_size or 1
+    complete = (trace.prompt_tokens // size).tolist()
     kinds = {
         "all": page_ids,
-        "complete": tuple(
-            ids[: prompt // size]
-            for ids, prompt in zip(page_ids, trace.prompt_tokens.tolist(), strict=True)
-        ),
+        "complete": [ids[:n] for ids, n in zip(page_ids, complete, strict=True)],
     }
     windows = [window for window in WINDOWS if window < trace.n_requests] + [trace.n_requests]
     definitions: tuple[Literal["groups", "sliding"], ...] = ("groups", "sliding")
@@ -364,8 +344,7 @@ def derive_tables(
     Parameters
     ----------
     raw : str or Path
-        Folder with the raw traces, under the names of the manifest (``raw_file``) or their
-        publishers' (the end of ``source_path``).
+        Folder with the raw traces, under the manifest's names for them or their publishers'.
     out : str or Path, optional
         Folder to write to; the project's ``data/`` when not given.
     update_manifest : bool

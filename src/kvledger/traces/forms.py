@@ -54,15 +54,8 @@ class Skipped(Mapping[str, int]):
     """How many rows were left out, by reason: a mapping that does not change.
 
     A reason names a field and what is wrong with it, never a value: it can be shown where the
-    trace itself may not be.
-
-    Parameters
-    ----------
-    reasons : mapping from str to int
-        Rows left out for each reason; reasons of no row are dropped.
-    failed : int
-        How many of these rows are requests that failed, as their source says. The others could
-        not be read, or carry no token counts.
+    trace itself may not be. ``failed`` of these rows are requests that failed, as their source
+    says; the others could not be read, or carry no token counts.
 
     Raises
     ------
@@ -199,13 +192,7 @@ def format_list() -> str:
 
 
 def name_list(names: Iterable[str], parting: str = ", ") -> str:
-    """Return names of columns or keys as an error message lists them: on one line, not too many.
-
-    Examples
-    --------
-    >>> name_list(["prompt tokens", "x" * 99])[:30], name_list(map(str, range(99)))[-20:]
-    ('prompt tokens, xxxxxxxxxxxxxxx', '18, 19 and 79 others')
-    """
+    """Return names of columns or keys as an error message lists them: on one line, not too many."""
     every = [printable(name if len(name) <= 60 else name[:57] + "...") for name in names]
     others = f" and {len(every) - _MOST_LISTED} others" if len(every) > _MOST_LISTED else ""
     return parting.join(every[:_MOST_LISTED]) + others

@@ -72,14 +72,15 @@ class Field(NamedTuple):
 
     def array(self) -> list[Any]:
         """Return the value as a list."""
-        if not isinstance(self.value, list):
-            self.fail(f"is {shown(self.value)}", "an array")
-        return self.value
+        return cast(list[Any], self._of(list, "an array"))
 
     def object(self) -> dict[str, Any]:
         """Return the value as a dictionary."""
-        if not isinstance(self.value, dict):
-            self.fail(f"is {shown(self.value)}", "an object")
+        return cast(dict[str, Any], self._of(dict, "an object"))
+
+    def _of(self, kind: type, accepted: str) -> Any:
+        if not isinstance(self.value, kind):
+            self.fail(f"is {shown(self.value)}", accepted)
         return self.value
 
 
@@ -161,8 +162,7 @@ def read_json(
         # A batch is written as its requests finish.
         return Reading(_rows(found, _response, tally, 1), tally, by_time=True)
     size = size or BLOCK_TOKENS[format]
-    reader = _RequestReader(format, size)
-    rows = _rows(found, reader.request, tally, _TIME_UNITS[format])
+    rows = _rows(found, _RequestReader(format, size).request, tally, _TIME_UNITS[format])
     return Reading(rows, tally, page_ids_size=size)
 
 
@@ -190,8 +190,7 @@ def _is_response(fields: dict[str, Any]) -> bool:
 
 def _format_of(record: Record) -> str:
     fields = record.fields
-    kind = _kind(fields)
-    if kind is not None:
+    if (kind := _kind(fields)) is not None:
         return kind
     if set(fields) == {"error"}:
         return "openai"  # what a server answers to a request that it refuses

@@ -93,27 +93,24 @@ class ParquetReader(TableReader):
 
     def check_types(self, schema: Any) -> None:
         """Raise if a column holds what cannot be tokens, or times."""
-        for role, name in self.name_of.items():
-            self._check_type(name, schema.field(name).type, is_time=role == "time")
-
-    def _check_type(self, name: str, type_: Any, *, is_time: bool) -> None:
         from pyarrow import types
 
-        if types.is_dictionary(type_):
-            type_ = type_.value_type
-        is_right = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
-        accepted = "whole numbers"
-        if is_time:
-            accepted = accepted_time(self.table.time_is_date) + ", or timestamps"
-            if self.table.time_is_date:
-                is_right = types.is_string(type_) or types.is_large_string(type_)
-            if types.is_timestamp(type_):
-                is_right = self.has_nanoseconds = True
-        if not is_right:
-            raise LedgerError(
-                f"{self.label}: column {name_list([name])} holds {name_list([str(type_)])}; "
-                f"accepted: a column of {accepted}"
-            )
+        for role, name in self.name_of.items():
+            kind = schema.field(name).type
+            kind = kind.value_type if types.is_dictionary(kind) else kind
+            is_right = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+            accepted = "whole numbers"
+            if role == "time":
+                accepted = accepted_time(self.table.time_is_date) + ", or timestamps"
+                if self.table.time_is_date:
+                    is_right = types.is_string(kind) or types.is_large_string(kind)
+                if types.is_timestamp(kind):
+                    is_right = self.has_nanoseconds = True
+            if not is_right:
+                raise LedgerError(
+                    f"{self.label}: column {name_list([name])} holds {name_list([str(kind)])}; "
+                    f"accepted: a column of {accepted}"
+                )
 
     def rows(self, batch: Any, first_row: int) -> Rows:
         """Return the requests of a batch, whose first row has this number."""

@@ -169,13 +169,14 @@ def _opened(path: Path | None) -> BinaryIO:
     try:
         return path.open("rb")
     except FileNotFoundError:
-        raise LedgerError(f"{label}: no such file; {_ACCEPTED}") from None
+        problem = f"no such file; {_ACCEPTED}"
     except IsADirectoryError:
-        raise LedgerError(f"{label}: is a folder; {_ACCEPTED}") from None
+        problem = f"is a folder; {_ACCEPTED}"
     except OSError as error:
-        raise LedgerError(f"{label}: cannot be read ({error.strerror})") from None
+        problem = f"cannot be read ({error.strerror})"
     except ValueError:  # a NUL in the name
-        raise LedgerError(f"{label}: no name of a file; {_ACCEPTED}") from None
+        problem = f"no name of a file; {_ACCEPTED}"
+    raise LedgerError(f"{label}: {problem}")
 
 
 def _bytes_left(raw: BinaryIO) -> int | None:

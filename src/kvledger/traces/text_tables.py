@@ -210,8 +210,7 @@ class TableReader:
 
     def one_by_one(self, rows: Iterable[tuple[int, Any]]) -> Columns:
         """Read numbered rows; the first that is not accepted is an error, or all are counted."""
-        prompts: list[int] = []
-        outputs: list[int] = []
+        kept: list[tuple[int, int]] = []
         times: list[float | int] = []
         last_time = self._last_time
         for at, row in rows:
@@ -224,11 +223,11 @@ class TableReader:
             if time is not None:
                 last_time = time
                 times.append(time)
-            prompts.append(prompt)
-            outputs.append(output)
+            kept.append((prompt, output))
         dtype: type[Any] = np.int64 if self.has_nanoseconds else np.float64
         time_column = np.array(times, dtype) if "time" in self.used else None
-        return Columns(np.array(prompts, np.int64), np.array(outputs, np.int64), time_column)
+        prompts, outputs = np.array(kept, np.int64).reshape(-1, 2).T.copy()
+        return Columns(prompts, outputs, time_column)
 
     def values(self, row: Any, at: int) -> dict[str, Any]:
         """Return what a row holds, by role."""
@@ -412,14 +411,12 @@ def _in_order(
     waiting: deque[tuple[Block, Future[Columns | None]]] = deque()
     with ThreadPoolExecutor(cores) as pool:
         try:
-            for block in blocks:
-                waiting.append((block, pool.submit(work, block)))
-                if len(waiting) > cores + 1:
+            for block in chain(blocks, [None]):
+                if block is not None:
+                    waiting.append((block, pool.submit(work, block)))
+                while waiting and (block is None or len(waiting) > cores + 1):
                     oldest, result = waiting.popleft()
                     yield oldest, result.result()
-            while waiting:
-                oldest, result = waiting.popleft()
-                yield oldest, result.result()
         finally:
             for _, result in waiting:
                 result.cancel()

@@ -204,12 +204,8 @@ def _same_length(values: Sequence[Any] | NDArray[Any], prompts: NDArray[Any], fi
 
 
 def _page_ids_size(value: object) -> int:
-    return whole(
-        value,
-        "page_ids_size",
-        minimum=1,
-        accepted="accepted: a whole number of tokens, at least 1, such as 512",
-    )
+    accepted = "accepted: a whole number of tokens, at least 1, such as 512"
+    return whole(value, "page_ids_size", minimum=1, accepted=accepted)
 
 
 def _arrivals(values: ArrayLike) -> NDArray[np.float64]:
@@ -253,10 +249,8 @@ class LengthMarginals:
     ----------
     name : str
         The trace.
-    prompt : LengthTable
-        Requests by the length of their prompt, in tokens.
-    total : LengthTable
-        Requests by their final length, prompt and output, in tokens.
+    prompt, total : LengthTable
+        Requests by the length of their prompt, and with their output, in tokens.
     skipped : mapping from str to int
         Rows of the source that are not counted, by reason.
 
@@ -337,10 +331,9 @@ def load_trace(
     Parameters
     ----------
     path : str or Path
-        A file in one of `TRACE_FORMATS`, or ``"-"`` for standard input. Text is UTF-8 with or
-        without a byte-order mark, lines end in LF or CRLF, the last one or not, and the whole may
-        be compressed (gzip, bzip2, xz, zstd). Tables may be Parquet. On standard input, lengths
-        may stand on one line as well, with commas or blanks between them.
+        A file in one of `TRACE_FORMATS`, or ``"-"`` for standard input. Text is UTF-8, lines end
+        in LF or CRLF, and the whole may be compressed (gzip, bzip2, xz, zstd). Tables may be
+        Parquet. On standard input, lengths may stand on one line, parted by commas or blanks.
     format : str, optional
         A name out of `TRACE_FORMATS` (``"vllm"`` and ``"sglang"`` are ``"benchmark"``).
         Found from the columns or keys when not given.
@@ -354,31 +347,25 @@ def load_trace(
     Returns
     -------
     Trace
-        Times in seconds from the first arrival. Requests that failed as their source says
-        (BurstGPT's zero responses, a benchmark's errors, an HTTP status) and responses without
-        token counts are left out and counted in ``skipped``. Several benchmark runs in one file
-        are joined without times: each run has a clock of its own. The times of a chat log are
-        those at which responses were created, where all say so. A plain length is a prompt with
-        no output.
+        Times in seconds from the first arrival; of a chat log, when responses were created,
+        where all say so. Requests that failed as their source says (BurstGPT's zero responses, a
+        benchmark's errors, an HTTP status) and responses without token counts are counted in
+        ``skipped``. Several benchmark runs in one file are joined without times: each has a clock
+        of its own. A plain length is a prompt with no output.
 
     Raises
     ------
     LedgerError
         Names the file, the line, the field and the value, and what is accepted. One thing
-        cannot be seen: a last line cut inside its last number is still a number. Tables
-        with ``num_total_tokens`` are safe from that, as the total is checked.
+        cannot be seen: a last line cut inside its last number, unless a total is beside it.
 
     Examples
     --------
     >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "azure.csv"
-    >>> _ = path.write_bytes(
-    ...     b"TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
-    ...     b"2023-11-16 18:17:03.9799600,4808,10\r\n"
-    ...     b"2023-11-16 18:17:04.0319600,3180,8"
-    ... )
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "two.csv"
+    >>> _ = path.write_text("prompt_tokens,output_tokens,arrival_s\n4808,10,0.5\n3180,8,0.75")
     >>> load_trace(path)
-    Trace('azure': 2 requests, 7,988 prompt + 18 output tokens, over 0.1 s)
+    Trace('two': 2 requests, 7,988 prompt + 18 output tokens, over 0.2 s)
     """
     options = _options(format, page_ids_size, unusable)
     with Source(path) as source:
@@ -393,9 +380,7 @@ def load_lengths(
     page_ids_size: int | None = None,
     unusable: Unusable = "error",
 ) -> LengthMarginals:
-    """Read how long the requests of a trace are.
-
-    The file is read once and never held: memory is that of the answer, however long the trace.
+    """Read how long the requests of a trace are; the file is read once and never held.
 
     Parameters
     ----------
@@ -515,9 +500,9 @@ def _counted_lengths(reading: Reading, label: str, name: str) -> LengthMarginals
 
 def _no_requests(label: str, reading: Reading) -> LedgerError:
     skipped = reading.tally.skipped()
-    problem = f"no request that can be used: {skipped}"
     if not skipped:
         return LedgerError(f"{label}: {reading.nothing}")
+    problem = f"no request that can be used: {skipped}"
     if skipped.failed == skipped.rows:
         problem = (
             f"no request that succeeded: {skipped.failed:,} of {skipped.rows:,} failed "
