@@ -34,10 +34,8 @@ def part(result: Replay, name: str) -> np.ndarray:
 
     Examples
     --------
-    >>> from kvledger.replays.policies import Contiguous
-    >>> trace = Trace([5, 9, 17], [4, 4, 4])
-    >>> part(replay(trace, Contiguous(32), capacity_slots=64), "reserved_never")[:2].tolist()
-    [44, 44]
+    >>> part(replay(Trace([5, 9], [4, 4]), Paged(4), capacity_slots=32), "tail_slack").tolist()
+    [6, 4, 2, 0]
     """
     if name not in PARTS:
         raise LedgerError(f"part is {name!r}; parts are {', '.join(PARTS)}")
@@ -91,18 +89,13 @@ def step_by_step(named: Mapping[str, Replay]) -> pd.DataFrame:
     Columns: policy, step, one number of slots for each of :data:`PARTS`, running, waiting and
     capacity.
     """
-    return _stacked(
-        {
-            name: {
-                "step": np.arange(len(result)),
-                **{key: part(result, key) for key in PARTS},
-                "running": result.running,
-                "waiting": result.waiting,
-                "capacity": result.capacity_slots,
-            }
-            for name, result in named.items()
-        }
-    )
+    laid_out = {}
+    for name, result in named.items():
+        loads = {"running": result.running, "waiting": result.waiting}
+        slots = {key: part(result, key) for key in PARTS}
+        ends = {"capacity": result.capacity_slots}
+        laid_out[name] = {"step": np.arange(len(result)), **slots, **loads, **ends}
+    return _stacked(laid_out)
 
 
 def _stacked(named: Mapping[str, Mapping[str, object]]) -> pd.DataFrame:
@@ -167,23 +160,14 @@ def pressure(named: Mapping[str, Replay], *, drop: float = 0.1) -> pd.DataFrame:
 def quiet_moment(result: Replay) -> pd.Series:
     """Return the step that flatters most: in the middle half, nobody waits, and least is held.
 
-    Returns
-    -------
-    Series
-        time_s, held_share, running, waiting, and preempted_before: the preemptions until then.
-
-    Raises
-    ------
-    LedgerError
-        If somebody waits in every step of the middle half.
+    The series has time_s, held_share, running, waiting, and preempted_before: the preemptions
+    until then. Where somebody waits in every step of the middle half, it is a LedgerError.
 
     Examples
     --------
-    >>> trace = Trace([5] * 8, [4] * 8, arrival_s=range(0, 80, 10))
-    >>> from kvledger.replays.policies import Arrivals
-    >>> result = replay(trace, Paged(4), capacity_slots=16, clock=Arrivals(base_s=1.0))
-    >>> int(quiet_moment(result)["preempted_before"])
-    0
+    >>> result = replay(Trace([5] * 8, [4] * 8), Paged(4), capacity_slots=64)
+    >>> quiet_moment(result)["held_share"]
+    1.0
     """
     middle = settled(result, drop=0.25)
     held = np.where(result.waiting == 0, result.allocated_slots, result.capacity_slots + 1)[middle]

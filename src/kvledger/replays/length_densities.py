@@ -17,7 +17,6 @@ from kvledger.traces.trace import Trace
 Family: TypeAlias = Literal["gamma", "lognormal"]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-
 MOMENTS = ("mean_prompt", "mean_output", "cv_prompt", "cv_output", "resident_now", "resident_later")
 
 
@@ -32,14 +31,7 @@ class Lengths:
     the tokens that a request in memory holds and those that it has still to store, on average
     over its steps and over requests.
 
-    Parameters
-    ----------
-    prompt, output : tuple of two floats
-        a and b.
-    maximum : int
-        Most tokens of prompt and output together.
-    prompt_family, output_family : {"gamma", "lognormal"}
-        Which of the two densities.
+    ``prompt`` and ``output`` are a and b; ``maximum`` is the most tokens of both together.
 
     Examples
     --------
@@ -78,9 +70,8 @@ class Lengths:
         Examples
         --------
         >>> lengths = Lengths(prompt=(0.0, -0.05), output=(0.0, -0.02), maximum=2048)
-        >>> trace = lengths.trace(1000, seed=1)
-        >>> bool(abs(trace.output_tokens.mean() / lengths.mean_output - 1) < 0.01)
-        True
+        >>> round(float(lengths.trace(1000).output_tokens.mean()))  # of 50.5
+        50
         """
         n = whole_number(requests, "requests", "requests")
         rng = np.random.default_rng(seed)
@@ -106,15 +97,8 @@ def fit_lengths(
 ) -> Lengths:
     """Find the lengths that have the moments given.
 
-    Parameters
-    ----------
-    targets : mapping
-        Moment to value: four of them, or mean_prompt and mean_output for
-        exponential lengths.
-    prompt_family, output_family : {"gamma", "lognormal"}
-        Kind of density.
-    maximum : int
-        Most tokens of prompt and output together.
+    ``targets`` are moments by name: four of them, or mean_prompt and mean_output for exponential
+    lengths. The rest is as in :class:`Lengths`.
 
     Raises
     ------
@@ -134,7 +118,8 @@ def fit_lengths(
             f"targets are {', '.join(targets)}; accepted are mean_prompt and mean_output, alone "
             f"or with two of {', '.join(MOMENTS[2:])}"
         )
-    for name, family in (("prompt_family", prompt_family), ("output_family", output_family)):
+    families = {"prompt_family": prompt_family, "output_family": output_family}
+    for name, family in families.items():
         if family not in ("gamma", "lognormal") or (exponential and family != "gamma"):
             raise LedgerError(
                 f'{name} is {family!r}; "gamma" and, with four moments, "lognormal" are accepted'
@@ -148,8 +133,7 @@ def fit_lengths(
         prompt=_start(prompt_family, targets["mean_prompt"]),
         output=_start(output_family, targets["mean_output"]),
         maximum=maximum,
-        prompt_family=prompt_family,
-        output_family=output_family,
+        **families,
     )
     free = (1, 3) if exponential else (0, 1, 2, 3)
     return _solved(guess, free, targets)
@@ -167,10 +151,8 @@ def _masses(lengths: Lengths) -> tuple[Floats, Floats]:
         masses: Floats = weights / weights.sum()
         return masses
 
-    return (
-        mass(lengths.prompt, lengths.prompt_family),
-        mass(lengths.output, lengths.output_family),
-    )
+    prompts = mass(lengths.prompt, lengths.prompt_family)
+    return prompts, mass(lengths.output, lengths.output_family)
 
 
 @lru_cache(maxsize=512)
@@ -205,9 +187,8 @@ def _start(family: Family, mean: float) -> tuple[float, float]:
 
 def _solved(guess: Lengths, free: Sequence[int], targets: Mapping[str, float]) -> Lengths:
     """Solve for the moments by Newton's method, each step halved until it helps."""
-    at = np.array([*guess.prompt, *guess.output])
+    at, chosen = np.array([*guess.prompt, *guess.output]), list(free)
     scale = np.maximum(np.abs(at), [0.1, 1e-6, 0.1, 1e-6])
-    chosen = list(free)
 
     def lengths(values: Floats) -> Lengths:
         a, b, c, d = (float(v) for v in values)

@@ -28,28 +28,15 @@ _PARENTS = '"uniform", "stay" and a function of step, beams and generator are ac
 class DecodingPages:
     """Pages held while several sequences grow out of one prompt, step by step.
 
-    Attributes
-    ----------
-    sequences : int
-        Samples or beams.
-    page_size : int
-        Slots a page.
-    tokens : tuple of int
-        Tokens stored for each sequence, a value a step: the prompt and the tokens fed back.
-    pages_with : tuple of int
-        Pages held, a value a step.
-    pages_without : tuple of int
-        Pages that as many sequences would hold with nothing shared, a value a step.
-    copied_pages : int
-        Pages copied on write, over all steps.
+    ``tokens``, ``pages_with`` and ``pages_without`` have a value a step.
     """
 
-    sequences: int
-    page_size: int
-    tokens: tuple[int, ...]
-    pages_with: tuple[int, ...]
-    pages_without: tuple[int, ...]
-    copied_pages: int
+    sequences: int  # samples or beams
+    page_size: int  # slots a page
+    tokens: tuple[int, ...]  # stored for each sequence: the prompt and what was fed back
+    pages_with: tuple[int, ...]  # held
+    pages_without: tuple[int, ...]  # that as many sequences would hold with nothing shared
+    copied_pages: int  # copied on write, over all steps
 
     @property
     def saved_pages(self) -> tuple[int, ...]:
@@ -91,9 +78,7 @@ def parallel_sampling(
     Parameters
     ----------
     prompt_tokens, output_tokens : int
-        Tokens of the prompt, and of each sample.
-    samples : int
-        Samples.
+        Tokens of the prompt, and of each of so many ``samples``.
     page_size : int
         Slots a page.
     prompt_step : bool
@@ -106,11 +91,8 @@ def parallel_sampling(
 
     Examples
     --------
-    >>> pages = parallel_sampling(9, 3, samples=2, page_size=4, prompt_step=True)
-    >>> pages
+    >>> parallel_sampling(9, 3, samples=2, page_size=4, prompt_step=True)
     DecodingPages(2 sequences, 3 steps: 11 pages with sharing, 18 without; 1 copied)
-    >>> pages.pages_with, pages.saved_pages
-    ((3, 4, 4), (3, 2, 2))
     """
     whole_number(samples, "samples", "sequences")
     return beam_search(
@@ -137,9 +119,7 @@ def beam_search(
     Parameters
     ----------
     prompt_tokens, output_tokens : int
-        Tokens of the prompt, and of each beam.
-    beams : int
-        Beams.
+        Tokens of the prompt, and of each of so many ``beams``.
     page_size : int
         Slots a page.
     parents : {"uniform", "stay"} or callable
