@@ -72,18 +72,16 @@ def compile_for_hopper(
     return triton.compile(source, target=HOPPER, options=options)
 
 
+def pointers(shape: DecodeShape) -> dict[str, Any]:
+    of_type = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), POINTERS[shape.dtype])
+    of_type |= dict.fromkeys(("table_ptr", "lengths_ptr"), "*i32")
+    return of_type | dict.fromkeys(("partial_ptr", "weight_ptr"), "*fp32")
+
+
 def attend_for_hopper(shape: DecodeShape, tiles: Tiles) -> Any:
     row = shape.kv_heads * shape.head_dim
     values_row = row if shape.latent else shape.kv_heads * shape.value_dim
-    values = {
-        "q_ptr": POINTERS[shape.dtype],
-        "k_ptr": POINTERS[shape.dtype],
-        "v_ptr": POINTERS[shape.dtype],
-        "table_ptr": "*i32",
-        "lengths_ptr": "*i32",
-        "out_ptr": POINTERS[shape.dtype],
-        "partial_ptr": "*fp32",
-        "weight_ptr": "*fp32",
+    values = pointers(shape) | {
         "scale": "fp32",
         "page_size": shape.page_size,
         "split_tokens": SPLIT_TOKENS,
@@ -103,14 +101,7 @@ def attend_for_hopper(shape: DecodeShape, tiles: Tiles) -> Any:
 
 
 def join_for_hopper(shape: DecodeShape) -> Any:
-    values = {
-        "partial_ptr": "*fp32",
-        "weight_ptr": "*fp32",
-        "lengths_ptr": "*i32",
-        "out_ptr": POINTERS[shape.dtype],
-        "split_tokens": 512,
-        "splits": 16,
-    }
+    values = pointers(shape) | {"split_tokens": 512, "splits": 16}
     return compile_for_hopper(join, values, join_constants(shape), {})
 
 

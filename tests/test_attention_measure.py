@@ -49,7 +49,7 @@ from kvledger.measure.host_work import (
 )
 from kvledger.measure.library_peers import PEERS
 from kvledger.measure.machine import DoesNotFitError, Stopwatch, Timed, run_rounds
-from kvledger.measure.measurement import Measurement, RunSettings, take_record
+from kvledger.measure.measurement import Measurement, take_record
 from kvledger.measure.peers import Peer
 from kvledger.measure.record import CaseShape, Record, read_record, write_record
 from kvledger.measure.sweeps import (
@@ -112,7 +112,8 @@ def use(monkeypatch: pytest.MonkeyPatch, planned: Sequence[Sweep]) -> None:
     monkeypatch.setattr(measurement, "cpu_sweeps", lambda *a, **k: planned)
 
 
-SETTINGS = RunSettings(device="cpu", quick=True, page_sizes=(4, 16), peers=("sdpa", "gather_sdpa"))
+TORCH = ("sdpa", "gather_sdpa")
+take_small = partial(take_record, "cpu", quick=True, page_sizes=(4, 16), peers=TORCH)
 
 
 # --------------------------------------------------------------------------- cases
@@ -192,12 +193,10 @@ def test_a_gpu_run_covers_what_it_should() -> None:
         "contiguous": 1, "random": 9, "in_order": 9
     }  # fmt: skip
     assert {case.batch for case in of_one_length} >= {1, 2, 4, 8, 16, 32, 64, 128}
-    assert {case.context_tokens for case in of_one_length} >= {
-        1024 << n for n in range(8) if n != 1
-    }
-    assert {sweep.case.shape for sweep in planned} == {
-        "Llama-3.1-8B", "Llama-2-7B", "DeepSeek-V2-Lite"
-    }  # fmt: skip
+    contexts = {1024 << n for n in range(8) if n != 1}
+    assert {case.context_tokens for case in of_one_length} >= contexts
+    shapes = {"Llama-3.1-8B", "Llama-2-7B", "DeepSeek-V2-Lite"}
+    assert {sweep.case.shape for sweep in planned} == shapes
     assert {sweep.case.trace for sweep in planned} > {"azure_conv_2023"}
     assert len({sweep.case.id for sweep in planned}) == len(planned)
     for sweep in planned:
@@ -512,19 +511,12 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert machine.free_bytes(CPU) > 150_000
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23 2025",
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
-    ],
-)
-def test_the_drivers_version_is_read(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "version").write_text(f"{text}\nGCC version: gcc 11.4.0\n")
+def test_the_drivers_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
-    assert machine._driver() == "570.86.15"
+    for words in ("x86_64 Kernel Module", "Open Kernel Module for x86_64"):
+        text = f"NVRM version: NVIDIA UNIX {words}  570.86.15  Thu Jan 23 2025\nGCC 11.4.0\n"
+        (tmp_path / "version").write_text(text)
+        assert machine._driver() == "570.86.15"
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "none")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine._driver() is None
@@ -551,8 +543,8 @@ def test_no_gpu_and_no_torch_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_a_small_run_is_a_whole_record(tmp_path: Path) -> None:
-    asked = ("triton", "sdpa", "gather_sdpa")
-    record = take_record(dataclasses.replace(SETTINGS, peers=asked), command="here")
+    asked = ("triton", *TORCH)
+    record = take_small(peers=asked, command="here")
     write_record(record, tmp_path / "a.json")
     record = read_record(tmp_path / "a.json")
     assert [case.id for case in record.cases] == [
@@ -612,7 +604,7 @@ def record_of(tiny: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Reco
     def take(peer: Peer, sweep: Sweep | None = None) -> Record:
         monkeypatch.setattr(measurement, "PEERS", (peer,))
         use(monkeypatch, [sweep or small_sweeps()[0]])
-        return take_record(dataclasses.replace(SETTINGS, peers=None))
+        return take_small(peers=None)
 
     return take
 
@@ -689,7 +681,7 @@ def test_a_peer_for_equal_lengths_is_checked_on_equal_lengths(
 @pytest.mark.usefixtures("tiny")
 def test_a_run_without_time_says_so() -> None:
     with pytest.raises(DoesNotFitError, match="left out: the time limit; accepted: a longer"):
-        take_record(dataclasses.replace(SETTINGS, time_limit_s=1e-9))
+        take_small(limit_s=1e-9)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -701,13 +693,11 @@ def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.Mo
 
     real = measurement.Measurement.sweep
     monkeypatch.setattr(measurement.Measurement, "sweep", late)
-    record = take_record(SETTINGS)
+    record = take_small()
     assert [case.id for case in record.cases] == ["small-1.b2.c256"]
-    left_out = [a for a in record.absent if a.reason != "not asked for"]
-    assert {a.case for a in left_out} == {
-        "small-latent.b3.azure_conv_2023", "small-1.b1.c300"
-    }  # fmt: skip
-    assert left_out[0].reason == "no time"
+    left_out = {(a.case, a.reason) for a in record.absent if a.reason != "not asked for"}
+    late_ones = ("small-latent.b3.azure_conv_2023", "small-1.b1.c300")
+    assert left_out == {(case, "no time") for case in late_ones}
 
 
 #: A run of one peer that is right.

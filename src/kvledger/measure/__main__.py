@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from kvledger.core import data_folder
 from kvledger.core.errors import InputError, LedgerError
@@ -69,11 +70,10 @@ def run_command(arguments: argparse.Namespace) -> list[str]:
     folders = [each for each in (path.parent, *path.parent.parents) if each.is_dir()]
     check_folder(path.parent if arguments.out else folders[0])
     pick_device(arguments.device)  # says that there is no torch, where there is none
-    from kvledger.measure.measurement import RunSettings, take_record
+    from kvledger.measure.measurement import take_record
 
-    peers = None if arguments.peers is None else tuple(arguments.peers.split(","))
-    device, quick = arguments.device, arguments.quick
-    settings = RunSettings(device, quick, seed, page_sizes, limit_s, peers)
+    quick, peers = arguments.quick, arguments.peers and arguments.peers.split(",")
+    asked: dict[str, Any] = {"page_sizes": page_sizes, "limit_s": limit_s, "peers": peers}
     # As it would be typed again, without where its record went.
     words = ["python", "-m", "kvledger.measure", *(["--quick"] if quick else [])]
     for name in ("device", "seed", "page_sizes", "peers", "time_limit"):
@@ -86,7 +86,8 @@ def run_command(arguments: argparse.Namespace) -> list[str]:
             print(f"{time.monotonic() - started:5.0f} s  {text}", file=sys.stderr, flush=True)
 
     try:
-        record = take_record(settings, command=shlex.join(words), started=started, say=say)
+        asked |= {"command": shlex.join(words), "started": started, "say": say}
+        record = take_record(arguments.device, quick=quick, seed=seed, **asked)
         if arguments.out is None:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_record(record, path)

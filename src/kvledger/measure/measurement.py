@@ -76,21 +76,14 @@ _OWN_CONTIGUOUS = ("triton", "flashinfer")
 _NO_TIME = "left out: the time limit"
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """What a run is asked for."""
-
-    device: str | None = None
-    quick: bool = False
-    seed: int = 0
-    page_sizes: tuple[int, ...] = PAGE_SIZES
-    time_limit_s: float | None = None
-    peers: tuple[str, ...] | None = None
-
-
 def take_record(
-    settings: RunSettings,
+    on: str | None = None,
     *,
+    quick: bool = False,
+    seed: int = 0,
+    page_sizes: Sequence[int] = PAGE_SIZES,
+    limit_s: float | None = None,
+    peers: Sequence[str] | None = None,
     command: str = "",
     started: float | None = None,
     say: Callable[[str], None] = lambda text: None,
@@ -102,21 +95,20 @@ def take_record(
     peer is a LedgerError, and so is no device, memory or time for the first case.
     """
     started = time.monotonic() if started is None else started
-    page_sizes = check_page_sizes(settings.page_sizes)
+    page_sizes = check_page_sizes(page_sizes)
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    device = pick_device(settings.device)
+    device = pick_device(on)
     about = describe(device)
     least_bytes, notes = _least_bytes(about, device)
-    quick, seed, limit_s = settings.quick, settings.seed, settings.time_limit_s
     if about.kind == "cuda":
         sweeps = gpu_sweeps(page_sizes, quick=quick, seed=seed)
     else:
         sweeps = cpu_sweeps(page_sizes, quick=quick, seed=seed, least_bytes=least_bytes)
-    peers, unasked = _peers(settings.peers)
+    used, unasked = _peers(peers)
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     if limit_s is None:
         limit_s = QUICK_TIME_LIMIT_S if quick else TIME_LIMIT_S[about.kind]
-    run = Measurement(device, peers, least_bytes, repetitions, seed=seed, say=say)
+    run = Measurement(device, used, least_bytes, repetitions, seed=seed, say=say)
     with torch.no_grad():
         copy, host = run.all(sweeps, started + limit_s, max(_COPY_BYTES[about.kind], least_bytes))
     return Record(
@@ -160,7 +152,7 @@ def _least_bytes(about: Device, device: torch.device) -> tuple[int, list[str]]:
     ]
 
 
-def _peers(names: tuple[str, ...] | None) -> tuple[list[Peer], list[Absence]]:
+def _peers(names: Sequence[str] | None) -> tuple[list[Peer], list[Absence]]:
     """Return the peers that are asked for, and the others as absent."""
     known = {peer.name: peer for peer in PEERS}
     for name in names or ():
