@@ -440,7 +440,7 @@ def test_small_tables_by_hand(small: Path, tmp_path: Path) -> None:
         "1,groups,all,without,1,0",
     ]
     assert "2,sliding,complete,with,2,1" in lines
-    out, path = tmp_path / "out", small / "ids.jsonl"
+    out, path = tmp_path / "none", small / "ids.jsonl"
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(
         LedgerError, match=r"ids\.jsonl: SHA-256 [0-9a-f]{64}; accepted: [0-9a-f]{64}"
