@@ -183,18 +183,21 @@ def test_the_median_decides_a_bar(modules: Any, bar: str, values: list[float], m
     assert (made.least, made.greatest, made.repetitions) == (min(values), max(values), len(values))
 
 
-def test_the_plain_ways_are_right_on_the_articles_example(modules: Any) -> None:
+def test_the_plain_ways_are_right(modules: Any) -> None:
     accounting = modules["accounting"]
     lengths = accounting.np.array([5, 9, 17])
     assert accounting.plain_page_counts(lengths, [4, 8, 16]) == {4: 10, 8: 6, 16: 4}
     corners = [each.c_from for each in accounting.plain_envelope(lengths, [1, 2, 4, 8, 16])]
     assert [str(c) for c in corners] == ["0", "3/14", "6/7", "2", "8"]
-
-
-def test_the_plain_free_list_is_right_on_a_small_case(modules: Any) -> None:
     # Two requests of one page each, the first growing into a second page in its last step.
     held = modules["replay"].plain_free_list([16, 3], [3, 2])
     assert held == (3, 3, 2 + 3 + 2)
+    startup = modules["startup"]
+    with pytest.raises(RuntimeError, match="ended with 2"):
+        startup.on_a_terminal([*startup.KVLEDGER, "account", "--lengths", "0"])
+    with pytest.raises(subprocess.CalledProcessError):
+        startup.run([*startup.KVLEDGER, "account", "--lengths", "0"])
+    assert modules["replay"].peak_of_a_process(1_000) > 10 << 20
 
 
 @pytest.mark.slow
@@ -217,18 +220,6 @@ def test_the_commands_records_are_whole(modules: Any) -> None:
     measured = [dataclasses.asdict(each) for each in modules["startup"].account(quick=True)]
     check(measured, modules["records"])
     assert [each["name"] for each in measured] == list(COMMAND_BARS)[:2]
-
-
-def test_a_command_that_fails_is_not_measured(modules: Any) -> None:
-    startup = modules["startup"]
-    with pytest.raises(RuntimeError, match="ended with 2"):
-        startup.on_a_terminal([*startup.KVLEDGER, "account", "--lengths", "0"])
-    with pytest.raises(subprocess.CalledProcessError):
-        startup.run([*startup.KVLEDGER, "account", "--lengths", "0"])
-
-
-def test_a_process_of_its_own_tells_its_peak(modules: Any) -> None:
-    assert modules["replay"].peak_of_a_process(1_000) > 10 << 20
 
 
 def test_both_files_hold_the_same_requests(modules: Any, tmp_path: Path) -> None:

@@ -840,18 +840,15 @@ def test_a_command_imports_no_more_than_it_needs(arguments: str) -> None:
     assert loaded - {"pyarrow"} == IMPORTS[arguments] or loaded == IMPORTS[arguments]
 
 
-def test_no_source_of_another_command_names_torch() -> None:
-    """What a command could import later is seen in its source: torch is named by none."""
+def test_only_the_named_command_is_built() -> None:
+    assert [c.name for c in make_app(["models"]).registered_commands] == ["models"]
+    assert [c.name for c in make_app().registered_commands] == list(COMMANDS)
+    # What a command could import later is seen in its source: torch is named by none.
     package = Path(kv.__file__).parent
     sources = [*package.glob("*.py"), *package.glob("cli/*.py"), *package.glob("report/*.py")]
     importing = re.compile(r"^\s*(?:import|from) (?:torch|kvledger\.measure\.__main__)\b", re.M)
     found = {path.name for path in sources if importing.search(path.read_text(encoding="utf-8"))}
     assert found == {"data_commands.py"}
-
-
-def test_only_the_named_command_is_built() -> None:
-    assert [c.name for c in make_app(["models"]).registered_commands] == ["models"]
-    assert [c.name for c in make_app().registered_commands] == list(COMMANDS)
 
 
 # --------------------------------------------------------------------------- units

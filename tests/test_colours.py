@@ -55,6 +55,18 @@ def figures() -> list[str]:
 def test_no_two_meanings_share_a_colour_and_none_is_ink() -> None:
     assert len(set(COLOURS.values())) == len(COLOURS)
     assert not set(COLOURS.values()) & PLAIN
+    inks = {c.lower() for mode in style.INK.values() for c in mode}
+    parts = {p.colour.lower() for p in drawing.PART.values()} - {"none"}
+    assert len(inks) == 6
+    assert not inks & (parts | {style.ON_COLOUR})
+    assert len(parts) == len(drawing.PART) - 1
+    assert {t.colour for t in drawing.TRACE.values()} <= set(style.INK["light"])
+    assert len({t.marker for t in drawing.TRACE.values()}) == len(drawing.TRACE) == 7
+    assert len({(t.colour, str(t.linestyle)) for t in drawing.TRACE.values()}) == 7
+    with pytest.raises(LedgerError, match="part: 'slack'"):
+        drawing.part_style("slack")
+    with pytest.raises(LedgerError, match="trace: 'azure'"):
+        drawing.line_style("azure")
 
 
 @pytest.mark.parametrize("id", figures())
@@ -117,19 +129,3 @@ def test_pages_wear_no_colour_of_a_part(name: str) -> None:
 
 
 # ---------------------------------------------------------------- the palette itself
-def test_ink_colours_mean_nothing_else() -> None:
-    inks = {c.lower() for mode in style.INK.values() for c in mode}
-    parts = {p.colour.lower() for p in drawing.PART.values()} - {"none"}
-    assert len(inks) == 6
-    assert not inks & (parts | {style.ON_COLOUR})
-    assert len(parts) == len(drawing.PART) - 1
-    assert {t.colour for t in drawing.TRACE.values()} <= set(style.INK["light"])
-    assert len({t.marker for t in drawing.TRACE.values()}) == len(drawing.TRACE) == 7
-    assert len({(t.colour, str(t.linestyle)) for t in drawing.TRACE.values()}) == 7
-
-
-def test_the_palette_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(LedgerError, match="part: 'slack'"):
-        drawing.part_style("slack")
-    with pytest.raises(LedgerError, match="trace: 'azure'"):
-        drawing.line_style("azure")

@@ -142,15 +142,19 @@ def test_the_three_requests_of_the_article() -> None:
     assert (larger.page_size, larger.c_slots) == (4, Fraction(6, 7))
     assert decision.memory.below.term == "metadata_slots"
     assert decision.memory.above.term == "tail_slack_slots"
-
-
-def test_a_name_reads_a_committed_trace_and_counts_are_as_held() -> None:
     named = decide("bwb_v2", LLAMA, page_sizes=[1, 16])
     loaded = decide(kv.load_lengths("bwb_v2"), LLAMA, page_sizes=[1, 16])
     assert named.as_dict() == loaded.as_dict()
     counted = decide({5: 2, 9: 1}, LLAMA, page_sizes=[4])
     assert counted.cost(4).memory_slots == decide([5, 5, 9], LLAMA, page_sizes=[4]).cost(4)[-2]
     assert counted.workload.name == "the counts"
+    workload = workload_of([5, 9])
+    assert workload_of(workload) is workload
+    assert isinstance(workload, Workload)
+    assert workload.name == "2 lengths"
+    decision = decide([1 << 40], LLAMA, page_sizes=[1, 1 << 20])
+    assert decision.cost(1 << 20).tail_slack_slots == 0
+    assert decision.memory.best == 1 << 20
 
 
 # --------------------------------------------------------------------------- other answers
@@ -245,16 +249,6 @@ def test_changes_say_when_another_is_good(
             assert change.diverging_share * more == gap
 
 
-def test_a_smaller_page_size_that_nothing_helps_has_no_condition() -> None:
-    # With pages that cost nothing, no length changes what is best.
-    decision = decide([64], MODEL, metadata=None, page_sizes=[1, 2, 4])
-    assert decision.memory.best == 4
-    (smaller,) = decision.changes
-    assert smaller.mean_tokens is None
-    assert smaller.c_slots == 0
-    assert "For 2 to be as good: if a page cost 0 slots" in decision.text()
-
-
 # --------------------------------------------------------------------------- sharing
 @st.composite
 def sharing_traces(draw: st.DrawFn) -> kv.Trace:
@@ -346,12 +340,21 @@ def test_below_the_ids_nothing_is_lost_and_between_multiples_the_most_is() -> No
     assert [cost.shared_lost_slots for cost in decision.sizes] == [0, 1]  # of 8 tokens
 
 
-def test_a_table_has_an_entry_for_a_shared_page_and_objects_do_not() -> None:
+def test_tables_and_presets() -> None:
     trace = kv.Trace([8, 8], [0, 0], page_ids=[[0, 1], [0, 2]], page_ids_size=4)
     decision = decide(trace, MODEL, page_sizes=[4], metadata="vllm", held_together=2)
     cost = decision.cost(4)
     assert (cost.entries, cost.pages) == (2, Fraction(3, 2))
     assert cost.metadata_slots == (8 * cost.entries + 250 * cost.pages) / 100
+    shape = cache_shape("gpt-oss-20b")
+    assert (shape.groups, shape.layers) == (2, 24)
+    charges = charges_of(structures_of("table"), shape, None)
+    assert charges.entry_slots == Fraction(2 * 4, shape.bytes_per_token)
+    objects = charges_of(structures_of("vllm"), shape, None)
+    assert objects.page_slots == Fraction(2 * 250, shape.bytes_per_token)
+    known = load_structures()
+    assert all(id in known for ids in PRESETS.values() for id in ids)
+    assert [s.id for s in structures_of("vllm")] == list(PRESETS["vllm"])
 
 
 @given(pairs, sizes_of)
@@ -379,21 +382,6 @@ def test_structures_become_slots_by_entry_page_and_batch() -> None:
     for same_at_every_size in ("sglang", "none"):
         assert charges_of(structures_of(same_at_every_size), shape, None).c_slots == 0
     assert charges_of(structures_of(None), shape, None).c_slots == 0
-
-
-def test_each_kind_of_layer_keeps_a_table_of_its_own() -> None:
-    shape = cache_shape("gpt-oss-20b")
-    assert (shape.groups, shape.layers) == (2, 24)
-    charges = charges_of(structures_of("table"), shape, None)
-    assert charges.entry_slots == Fraction(2 * 4, shape.bytes_per_token)
-    objects = charges_of(structures_of("vllm"), shape, None)
-    assert objects.page_slots == Fraction(2 * 250, shape.bytes_per_token)
-
-
-def test_every_preset_names_structures_of_the_table() -> None:
-    known = load_structures()
-    assert all(id in known for ids in PRESETS.values() for id in ids)
-    assert [s.id for s in structures_of("vllm")] == list(PRESETS["vllm"])
 
 
 # --------------------------------------------------------------------------- time
@@ -462,27 +450,6 @@ def test_another_model_of_the_same_heads_is_measured_others_are_not(gpu: Record)
     assert other.answer is other.memory
 
 
-def test_layers_of_different_widths_are_charged_each_and_matched_by_no_record(gpu: Record) -> None:
-    """Two full layers of 8 heads and six windows of 4: 4 KiB and 2 KiB a token and layer."""
-    full = kv.LayerGroup(kind="full", layers=2, kv_heads=8, head_dim=128)
-    window = kv.LayerGroup(kind="window", layers=6, kv_heads=4, head_dim=128, window=512)
-    shape = cache_shape(kv.Model("mixed", groups=(full, window)))
-    assert (shape.bytes_per_token, shape.layers, shape.groups) == (2 * 4096 + 6 * 2048, 8, 2)
-    assert (shape.kv_heads, shape.layer_bytes, shape.latent) == (None, None, False)
-    decision = decide([100, 200], kv.Model("mixed", groups=(full, window)), record=gpu)
-    assert decision.read is None
-    assert decision.why_no_read.startswith("mixed has layers of different widths; a record times")
-
-
-def test_without_a_record_time_is_absent_and_said_to_be() -> None:
-    decision = decide("azure_conv_2023", LLAMA)
-    assert "not measured (there is no record from a GPU)" in decision.text()
-    frame = decision.frame()
-    for column in ("read_slots", "allocation_slots", "time_slots", "allocation_ns"):
-        assert frame[column].isna().all()
-    assert decision.as_dict()["answers"]["time"] is None
-
-
 def test_a_cpu_record_is_shown_as_a_cpus() -> None:
     cpu = made_record("cpu")
     decision = decide("azure_conv_2023", LLAMA, record=cpu)
@@ -508,18 +475,6 @@ def test_a_cost_below_nothing_is_nothing_and_a_bent_line_is_said_to_be() -> None
     decision = decide("azure_conv_2023", LLAMA, record=replace(bent, timings=timings))
     assert not decision.read.straight
     assert "the times do not lie on a line" in decision.text()
-
-
-def test_an_interval_without_an_end_has_no_answer_there(gpu: Record) -> None:
-    decision = decide("azure_conv_2023", LLAMA, record=gpu)
-    assert decision.read is not None
-    open_ended = replace(decision, read=replace(decision.read, c_high=None))
-    assert open_ended.read_interval[1] is None
-    assert "to no end)" in open_ended.text()
-    assert "and no end" in open_ended.text()
-    low, high = decision.read_interval or (None, None)
-    ends = f"{low.low} to {low.high} and {high.low} to {high.high}"
-    assert f"at the ends of the measured interval: {ends}" in decision.text()
 
 
 def test_an_allocations_time_is_the_slope_and_not_the_constant(gpu: Record) -> None:
@@ -550,6 +505,24 @@ def test_time_alone_favours_large_pages_and_begins_by_the_rule(gpu: Record) -> N
     c = decision.charges.read_slots
     assert c is not None
     assert abs(decision.time.low - 100 * c) <= 2
+    decision = decide("azure_conv_2023", LLAMA, record=gpu)
+    assert decision.read is not None
+    open_ended = replace(decision, read=replace(decision.read, c_high=None))
+    assert open_ended.read_interval[1] is None
+    assert "to no end)" in open_ended.text()
+    assert "and no end" in open_ended.text()
+    low, high = decision.read_interval or (None, None)
+    ends = f"{low.low} to {low.high} and {high.low} to {high.high}"
+    assert f"at the ends of the measured interval: {ends}" in decision.text()
+    # Two full layers of 8 heads and six windows of 4: 4 KiB and 2 KiB a token and layer.
+    full = kv.LayerGroup(kind="full", layers=2, kv_heads=8, head_dim=128)
+    window = kv.LayerGroup(kind="window", layers=6, kv_heads=4, head_dim=128, window=512)
+    shape = cache_shape(kv.Model("mixed", groups=(full, window)))
+    assert (shape.bytes_per_token, shape.layers, shape.groups) == (2 * 4096 + 6 * 2048, 8, 2)
+    assert (shape.kv_heads, shape.layer_bytes, shape.latent) == (None, None, False)
+    decision = decide([100, 200], kv.Model("mixed", groups=(full, window)), record=gpu)
+    assert decision.read is None
+    assert decision.why_no_read.startswith("mixed has layers of different widths; a record times")
 
 
 # --------------------------------------------------------------------------- every trace and model
@@ -575,6 +548,27 @@ def test_the_default_page_sizes_hold_every_one_and_the_engines() -> None:
     assert {2**k for k in range(13)} <= set(sizes)
     assert {672, 784, 1536, 3584} <= set(sizes)
     assert list(sizes) == sorted(set(sizes))
+    decision = decide("azure_conv_2023", LLAMA, kernel="vllm.flashinfer")
+    assert [cost.page_size for cost in decision.sizes] == [16, 32, 64]
+    assert "Tested are page sizes that vLLM: FlashInfer reads." in decision.text()
+    gaps = decide([6] * 9, LLAMA, metadata=None, page_sizes=[1, 2, 3, 4, 5, 6])
+    assert gaps.memory.near == (1, 2, 3, 6)
+    assert "but for 2 of the page sizes between" in gaps.text()
+    alone = decide([5], LLAMA, page_sizes=[4])
+    assert "4 is best, and no other is within 1% of it" in alone.text()
+    decision = decide("azure_conv_2023", LLAMA)
+    assert "not measured (there is no record from a GPU)" in decision.text()
+    frame = decision.frame()
+    for column in ("read_slots", "allocation_slots", "time_slots", "allocation_ns"):
+        assert frame[column].isna().all()
+    assert decision.as_dict()["answers"]["time"] is None
+    # With pages that cost nothing, no length changes what is best.
+    decision = decide([64], MODEL, metadata=None, page_sizes=[1, 2, 4])
+    assert decision.memory.best == 4
+    (smaller,) = decision.changes
+    assert smaller.mean_tokens is None
+    assert smaller.c_slots == 0
+    assert "For 2 to be as good: if a page cost 0 slots" in decision.text()
 
 
 def no_floats(value: Any) -> bool:
@@ -624,24 +618,6 @@ def test_a_frame_has_every_page_size_or_those_worth_showing(gpu: Record) -> None
     )
 
 
-def test_text_names_the_page_sizes_a_kernel_reads_and_the_gaps() -> None:
-    decision = decide("azure_conv_2023", LLAMA, kernel="vllm.flashinfer")
-    assert [cost.page_size for cost in decision.sizes] == [16, 32, 64]
-    assert "Tested are page sizes that vLLM: FlashInfer reads." in decision.text()
-    gaps = decide([6] * 9, LLAMA, metadata=None, page_sizes=[1, 2, 3, 4, 5, 6])
-    assert gaps.memory.near == (1, 2, 3, 6)
-    assert "but for 2 of the page sizes between" in gaps.text()
-    alone = decide([5], LLAMA, page_sizes=[4])
-    assert "4 is best, and no other is within 1% of it" in alone.text()
-
-
-def test_a_workload_is_taken_as_it_is() -> None:
-    workload = workload_of([5, 9])
-    assert workload_of(workload) is workload
-    assert isinstance(workload, Workload)
-    assert workload.name == "2 lengths"
-
-
 # --------------------------------------------------------------------------- errors
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -680,9 +656,3 @@ def test_bad_traces_and_models_are_named() -> None:
         decide([5], LLAMA, page_sizes=[1, 4]).cost(3)
     with pytest.raises(kv.LedgerError, match="page size 3 was not tested"):
         decide([5], LLAMA, page_sizes=[1, 4]).needs(3)
-
-
-def test_very_long_lengths_as_held_need_no_growth() -> None:
-    decision = decide([1 << 40], LLAMA, page_sizes=[1, 1 << 20])
-    assert decision.cost(1 << 20).tail_slack_slots == 0
-    assert decision.memory.best == 1 << 20

@@ -145,10 +145,37 @@ def test_kernels_say_what_they_read_of_the_range(workloads: dict[str, Workload])
     assert "vLLM: FlashInfer" not in set(survey.kernels(none)["kernel"])
 
 
-def test_in_use_lists_every_row_with_its_source() -> None:
+def test_in_use_lists_every_row_and_parts_add_up() -> None:
     frame = survey.page_sizes_in_use()
     assert frame["source"].notna().all()
     assert "fixed: 672 784 1536 3584" in set(frame["accepts"])
+    frame = survey.memory_parts(decide([5, 9, 17], LLAMA, page_sizes=[1, 4]))
+    parts = frame["tokens"] + frame["tail_slack_slots"] + frame["metadata_slots"]
+    assert (parts == frame["memory_slots"]).all()
+    assert frame["above_best"].min() == 0
+    trace = kv.Trace([8, 8], [0, 0], page_ids=[[0], [0]], page_ids_size=8)
+    with pytest.raises(kv.LedgerError, match="prefixes are shared"):
+        survey.memory_parts(decide(trace, LLAMA))
+    trace = kv.Trace([12, 12], [0, 0], page_ids=[[0, 1, 2]] * 2, page_ids_size=4)
+    frame = survey.lost_prefixes(decide(trace, LLAMA, page_sizes=[4, 8]), [4, 8])
+    assert frame["lost_slots"].tolist() == [0, 2]
+    assert frame["expected_slots"].tolist() == [Fraction(3, 2), Fraction(7, 2)]
+    assert frame["tail_slack_slots"].tolist() == [0, 4]
+    plain = survey.lost_prefixes(decide([5], LLAMA, page_sizes=[4], prefix="expected"), [4])
+    assert pd.isna(plain["lost_slots"].iloc[0])
+    assert survey.read_words(decide([5], LLAMA)).startswith("not measured (there is no record")
+    read = decide([5], LLAMA, record=made_record())
+    assert "slots a page (between" in survey.read_words(read)
+    assert "Test device, a GPU" in survey.read_words(read)
+    interval = survey.read_interval(read)
+    assert interval[1] <= interval[0] <= (interval[2] or 0)
+    assert survey.read_interval(decide([5], LLAMA)) is None
+    assert survey.range_words(decide([5], LLAMA, page_sizes=[4]).memory) == "4"
+    decision = decide([5, 9, 17], LLAMA, metadata={"a page": 32768}, page_sizes=[1, 2, 4])
+    fig = drawings.small_example(survey.memory_parts(decision), title="t")
+    said = words(fig)
+    assert " 12.75" in said
+    assert {"tokens", "tail slack", "metadata", "pages of 4"} <= set(said)
 
 
 def test_measured_says_what_is_absent_and_for_whom(workloads: dict[str, Workload]) -> None:
@@ -180,37 +207,6 @@ def test_costs_write_not_measured_where_a_cost_is_absent(workloads: dict[str, Wo
     assert not (with_record.drop(columns="shared prefix lost") == survey.NOT_MEASURED).any(
         axis=None
     )
-
-
-def test_memory_parts_add_up_and_refuse_sharing() -> None:
-    frame = survey.memory_parts(decide([5, 9, 17], LLAMA, page_sizes=[1, 4]))
-    parts = frame["tokens"] + frame["tail_slack_slots"] + frame["metadata_slots"]
-    assert (parts == frame["memory_slots"]).all()
-    assert frame["above_best"].min() == 0
-    trace = kv.Trace([8, 8], [0, 0], page_ids=[[0], [0]], page_ids_size=8)
-    with pytest.raises(kv.LedgerError, match="prefixes are shared"):
-        survey.memory_parts(decide(trace, LLAMA))
-
-
-def test_lost_prefixes_keep_the_expectation_apart() -> None:
-    trace = kv.Trace([12, 12], [0, 0], page_ids=[[0, 1, 2]] * 2, page_ids_size=4)
-    frame = survey.lost_prefixes(decide(trace, LLAMA, page_sizes=[4, 8]), [4, 8])
-    assert frame["lost_slots"].tolist() == [0, 2]
-    assert frame["expected_slots"].tolist() == [Fraction(3, 2), Fraction(7, 2)]
-    assert frame["tail_slack_slots"].tolist() == [0, 4]
-    plain = survey.lost_prefixes(decide([5], LLAMA, page_sizes=[4], prefix="expected"), [4])
-    assert pd.isna(plain["lost_slots"].iloc[0])
-
-
-def test_words_for_what_reading_costs() -> None:
-    assert survey.read_words(decide([5], LLAMA)).startswith("not measured (there is no record")
-    read = decide([5], LLAMA, record=made_record())
-    assert "slots a page (between" in survey.read_words(read)
-    assert "Test device, a GPU" in survey.read_words(read)
-    interval = survey.read_interval(read)
-    assert interval[1] <= interval[0] <= (interval[2] or 0)
-    assert survey.read_interval(decide([5], LLAMA)) is None
-    assert survey.range_words(decide([5], LLAMA, page_sizes=[4]).memory) == "4"
 
 
 # --------------------------------------------------------------------------- drawings
@@ -256,11 +252,3 @@ def test_needed_costs_draw_help_and_mark_the_measured(workloads: dict[str, Workl
     single = survey.needed({"mine": workload_of([8] * 5)}, LLAMA, [7, 8], page_sizes=[1, 7, 8])
     fig = drawings.needed_costs(single, title="t")
     assert len(fig.axes[0].patches) == 1
-
-
-def test_the_small_example_is_as_long_as_its_parts() -> None:
-    decision = decide([5, 9, 17], LLAMA, metadata={"a page": 32768}, page_sizes=[1, 2, 4])
-    fig = drawings.small_example(survey.memory_parts(decision), title="t")
-    said = words(fig)
-    assert " 12.75" in said
-    assert {"tokens", "tail slack", "metadata", "pages of 4"} <= set(said)

@@ -96,7 +96,7 @@ def test_a_picture_by_any_name(
         assert part in out
 
 
-def test_a_picture_of_other_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_picture_beside_the_book(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_svg(tmp_path / "a.svg", source_digest="7" * 64, title="Pages held less")
     folder = write_book(tmp_path / "html", figure("fig-a", OLD))
     found = answer(["figure", str(path), "--book", folder], capsys)
@@ -105,18 +105,12 @@ def test_a_picture_of_other_code(tmp_path: Path, capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert "Code or other data of the project changed since (77777777, now 55555555)." in out
     assert "now titled     Pages hold less" in out
-
-
-def test_a_picture_of_old_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_svg(tmp_path / "sent by mail.svg")
     folder = write_book(tmp_path / "html", figure("fig-a", NEW))
     assert answer(["figure", str(path), "--book", folder], capsys)["current"] is False
     assert main(["figure", str(path), "--book", folder]) == 0
     out = capsys.readouterr().out
     assert f"Not current: its data were {sha256(OLD)[:8]}, version 0.2.0 of the book shows" in out
-
-
-def test_a_picture_that_is_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_png(tmp_path / "a.png", id="fig-ab")
     folder = write_book(tmp_path / "html", figure("fig-a"), figure("fig-abc"))
     found = answer(["figure", str(path), "--book", folder], capsys)
@@ -127,6 +121,22 @@ def test_a_picture_that_is_no_more(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "The nearest are fig-abc, fig-a." in out
     again = ["figure", str(path), "--book", folder, "--again", "--out", str(tmp_path / "out")]
     assert "has no fig-ab, so it cannot be made again" in refusal(again, capsys)
+    hostile = "\x1b[2J[bold]markup\u202e\nline"
+    path = write_png(tmp_path / "a.png", title=hostile, version=hostile, data_digest=hostile)
+    folder = write_book(tmp_path / "html", figure("fig-a"))
+    assert main(["figure", str(path), "--book", folder]) == 0
+    out = capsys.readouterr().out
+    assert all(line.isprintable() for line in out.splitlines())
+    assert r"\x1b[2J[bold]markup\u202e\nline" in out
+    from PIL import Image
+
+    path = tmp_path / "a.png"
+    Image.new("L", (4, 4)).save(path)
+    assert "no stamp of kvledger" in refusal(["figure", str(path)], capsys)
+    folder = write_book(tmp_path / "html", figure("tab-a", OLD))
+    found = answer(["figure", "tab-a", "--book", folder], capsys)
+    assert (found["stamp"], found["current"], found["again"]) == (None, None, None)
+    assert found["entry"]["digest"] == sha256(OLD)
 
 
 @pytest.mark.parametrize(
@@ -143,16 +153,6 @@ def test_an_id_is_no_path(
     folder = write_book(tmp_path / "html", figure("fig-a"))
     path = write_svg(tmp_path / "a.svg", id=id)
     assert message in refusal(["figure", str(path), "--book", folder], capsys)
-
-
-def test_texts_of_a_stranger_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hostile = "\x1b[2J[bold]markup\u202e\nline"
-    path = write_png(tmp_path / "a.png", title=hostile, version=hostile, data_digest=hostile)
-    folder = write_book(tmp_path / "html", figure("fig-a"))
-    assert main(["figure", str(path), "--book", folder]) == 0
-    out = capsys.readouterr().out
-    assert all(line.isprintable() for line in out.splitlines())
-    assert r"\x1b[2J[bold]markup\u202e\nline" in out
 
 
 # --------------------------------------------------------------------------- what cannot be told
@@ -176,14 +176,6 @@ def test_a_file_without_a_stamp(
     assert str(path) in said
 
 
-def test_a_png_without_a_stamp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from PIL import Image
-
-    path = tmp_path / "a.png"
-    Image.new("L", (4, 4)).save(path)
-    assert "no stamp of kvledger" in refusal(["figure", str(path)], capsys)
-
-
 def test_what_is_asked_wrongly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_book(tmp_path / "html", figure("fig-abc"), number("a.b"))
     for arguments, message in (
@@ -198,13 +190,6 @@ def test_what_is_asked_wrongly(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert message in refusal(["figure", *arguments, "--book", folder], capsys)
     said = refusal(["figure", "fig-abc", "--book", str(tmp_path / "absent")], capsys)
     assert "absent: no such folder; accepted: a built book's folder" in said
-
-
-def test_an_id_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_book(tmp_path / "html", figure("tab-a", OLD))
-    found = answer(["figure", "tab-a", "--book", folder], capsys)
-    assert (found["stamp"], found["current"], found["again"]) == (None, None, None)
-    assert found["entry"]["digest"] == sha256(OLD)
 
 
 @given(st.text("0123456789abcdef", max_size=64), st.text("0123456789abcdef", max_size=64))
@@ -461,7 +446,7 @@ def test_what_cite_prints_is_what_the_files_hold(
     assert printed == (tmp_path / "out" / "fig-a.bib").read_text().splitlines()
 
 
-def test_cite_of_a_published_book(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = book(number("a.b", "38"), figure("fig-a"))
     write_catalogue(made.catalogue, tmp_path, "https://book.example/v1/")
     found = answer(["cite", "a.b", "--book", str(tmp_path)], capsys)
@@ -471,6 +456,14 @@ def test_cite_of_a_published_book(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (found["value"], found["unit"], found["kind"]) == ("38", "slots", "computed")
     assert main(["cite", "a.b", "--format", "plain", "--book", str(tmp_path)]) == 0
     assert capsys.readouterr().out == found["plain"] + "\n"
+    folder = write_book(tmp_path / "html", number("a.pages"), figure("fig-a"))
+    for arguments, message in (
+        (["a.page"], "no number, figure or table 'a.page' in version 0.2.0; the nearest are a.pag"),
+        (["\x1b[2J"], "no number, figure or table '\\x1b[2J'"),
+        (["x" * 100_000], "none is like it"),
+        (["fig-a", "--format", "apa"], "'apa' is not one of 'bibtex', 'plain'"),
+    ):
+        assert message in refusal(["cite", *arguments, "--book", folder], capsys)
 
 
 def test_cite_of_a_checkout_that_has_an_address(
@@ -481,14 +474,3 @@ def test_cite_of_a_checkout_that_has_an_address(
     monkeypatch.chdir(root)
     link = answer(["cite", "a.b"], capsys)["permalink"]
     assert link == "https://book.example/chapters/first.html#n-a.b"
-
-
-def test_cite_refuses_the_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_book(tmp_path / "html", number("a.pages"), figure("fig-a"))
-    for arguments, message in (
-        (["a.page"], "no number, figure or table 'a.page' in version 0.2.0; the nearest are a.pag"),
-        (["\x1b[2J"], "no number, figure or table '\\x1b[2J'"),
-        (["x" * 100_000], "none is like it"),
-        (["fig-a", "--format", "apa"], "'apa' is not one of 'bibtex', 'plain'"),
-    ):
-        assert message in refusal(["cite", *arguments, "--book", folder], capsys)

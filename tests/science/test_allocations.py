@@ -78,6 +78,14 @@ def test_a_request_that_shrinks_is_an_error() -> None:
         kv.growth_tail_slack({4: 1, 5: 1, 100: 1}, 4, start_lengths={3: 1, 9: 2})
     with pytest.raises(kv.LedgerError, match="there are 2 start_lengths and 1 final_lengths"):
         kv.growth_tail_slack([4], 4, start_lengths=[1, 2])
+    # Where a logarithm in floats would round: one below, at and above each power.
+    for k in range(1, 62):
+        power = 2**k
+        around = kv.next_power_of_two([power - 1, power, power + 1]).tolist()
+        assert around == [power if k > 1 else 1, power, 2 * power]
+    assert kv.next_power_of_two([2**62 - 1, 2**62]).tolist() == [2**62, 2**62]
+    with pytest.raises(kv.LedgerError, match=rf"{2**62 + 1}; .*up to {2**62}"):
+        kv.next_power_of_two([2**62 + 1])
 
 
 # What vLLM 0.33.0's KVCacheManager held for requests with no common token, with and without
@@ -191,14 +199,3 @@ def test_a_request_above_the_maximum_is_named() -> None:
     ledger = kv.contiguous([5, 9], 16, final_lengths=[17, 16], over_maximum="count")
     assert (ledger.refused_requests, ledger.refused_tokens) == (1, 5)
     assert (ledger.requests, ledger.logical_tokens, ledger.reserved_used_later_slots) == (1, 9, 7)
-
-
-def test_next_power_of_two_around_every_power() -> None:
-    """Where a logarithm in floats would round: one below, at and above each power."""
-    for k in range(1, 62):
-        power = 2**k
-        around = kv.next_power_of_two([power - 1, power, power + 1]).tolist()
-        assert around == [power if k > 1 else 1, power, 2 * power]
-    assert kv.next_power_of_two([2**62 - 1, 2**62]).tolist() == [2**62, 2**62]
-    with pytest.raises(kv.LedgerError, match=rf"{2**62 + 1}; .*up to {2**62}"):
-        kv.next_power_of_two([2**62 + 1])

@@ -409,7 +409,9 @@ def test_older_multimodal_configs_are_flat(wrapper: str, tmp_path: Path) -> None
     assert read(tmp_path, nested).groups == load_model("Llama-3.1-8B").groups
 
 
-def test_a_folder_a_file_and_a_path_are_the_same(tmp_path: Path) -> None:
+def test_a_folder_a_file_and_a_path_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(tmp_path, LLAMA)
     models = [read_config(p) for p in (tmp_path, path, str(path))]
     models += [load_model(p) for p in (tmp_path, str(path))]
@@ -417,11 +419,13 @@ def test_a_folder_a_file_and_a_path_are_the_same(tmp_path: Path) -> None:
     assert {model.name for model in models} == {tmp_path.name}
     assert kv.kv_bytes_per_token(str(path)) == kv.kv_bytes_per_token("Llama-3.1-8B")
     assert kv.slots_from_bytes(131072, str(tmp_path)) == 1
-
-
-def test_a_tabulated_name_precedes_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert read(tmp_path, LLAMA).source == "config.json (llama)"
+    mistral = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    model = read(tmp_path, mistral | {"model_type": "mistral"})
+    assert model.source == (
+        "config.json (mistral); by class default num_key_value_heads 8, sliding_window 4096"
+    )
+    assert "no dtype, cached in 16 bits" in published(tmp_path, "MiniMax-M2.5").source
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Qwen3-8B").mkdir()
     written(tmp_path / "Qwen3-8B", LLAMA)
@@ -477,16 +481,6 @@ def test_code_that_a_config_names_is_not_run(tmp_path: Path) -> None:
     assert read(tmp_path, LLAMA | hooks).layers == 32
     assert not mark.exists()
     assert not {"evil", "configuration_evil", "modeling_evil"} & set(sys.modules)
-
-
-def test_the_source_names_the_file_the_architecture_and_the_defaults(tmp_path: Path) -> None:
-    assert read(tmp_path, LLAMA).source == "config.json (llama)"
-    mistral = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
-    model = read(tmp_path, mistral | {"model_type": "mistral"})
-    assert model.source == (
-        "config.json (mistral); by class default num_key_value_heads 8, sliding_window 4096"
-    )
-    assert "no dtype, cached in 16 bits" in published(tmp_path, "MiniMax-M2.5").source
 
 
 # --- Bad input ------------------------------------------------------------------------------------

@@ -61,6 +61,12 @@ def test_the_manifest_names_every_file_and_no_other() -> None:
     records = {path for path, entry in ENTRIES.items() if entry["kind"] == "record"}
     recorded = {path for path in there if any(is_record(path, each) for each in records)}
     assert there - {"manifest.toml"} - recorded == set(ENTRIES) - records
+    lengths = {f"traces/{name}.lengths.csv" for name in TRACE_NAMES}
+    blocks = {f"traces/mooncake_{kind}.blocks.csv" for kind in ("conversation", "synthetic")}
+    requests = {
+        f"traces/{name}.requests.csv" for name in ("azure_conv_2023", "mooncake_conversation")
+    }
+    assert set(DERIVED) == lengths | blocks | requests
 
 
 def is_record(path: str, pattern: str) -> bool:
@@ -89,15 +95,6 @@ def test_an_entry_says_where_its_file_comes_from(entry: dict[str, str]) -> None:
     else:
         needed |= {"sha256"}
     assert needed <= {key for key, value in entry.items() if value}
-
-
-def test_every_trace_has_its_tables() -> None:
-    lengths = {f"traces/{name}.lengths.csv" for name in TRACE_NAMES}
-    blocks = {f"traces/mooncake_{kind}.blocks.csv" for kind in ("conversation", "synthetic")}
-    requests = {
-        f"traces/{name}.requests.csv" for name in ("azure_conv_2023", "mooncake_conversation")
-    }
-    assert set(DERIVED) == lengths | blocks | requests
 
 
 # --------------------------------------------------------------------------- length tables
@@ -385,19 +382,11 @@ def test_deriving_gives_the_committed_bytes_every_time(raw_traces: Path, tmp_pat
         written = derive_tables(raw_traces, out)
         assert tree(out) == {path: (DATA / path).read_bytes() for path in DERIVED}
         assert {p.relative_to(out).as_posix() for p in written} == set(DERIVED)
-
-
-@pytest.mark.slow
-def test_raw_files_may_have_their_publishers_names(raw_traces: Path, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
     for entry in DERIVED.values():
         shutil.copy(raw_traces / entry["raw_file"], raw / Path(entry["source_path"]).name)
     assert len(derive_tables(raw, tmp_path / "out")) == len(DERIVED)
-
-
-@pytest.mark.slow
-def test_the_manifest_is_written_as_it_is_committed(raw_traces: Path, tmp_path: Path) -> None:
     derive_tables(raw_traces, tmp_path, update_manifest=True)
     assert (tmp_path / "manifest.toml").read_bytes() == (DATA / "manifest.toml").read_bytes()
 

@@ -64,14 +64,6 @@ def test_the_parts_are_the_capacity_at_every_step(result: Replay) -> None:
     assert all((values >= 0).all() for values in parts)
 
 
-def test_reserved_slots_are_parted_by_later_use(three: dict[str, Replay]) -> None:
-    result = three["reserved"]
-    assert growth.part(result, "reserved_later").tolist() == [9, 6, 3, 0]
-    assert growth.part(result, "reserved_never").tolist() == [56] * 4
-    with pytest.raises(kv.LedgerError, match="part is 'shared'; parts are used, tail_slack"):
-        growth.part(result, "shared")
-
-
 @given(ran, st.floats(0, 0.499))
 def test_settled_steps_drop_the_same_share_at_both_ends(result: Replay, drop: float) -> None:
     steps, n = growth.settled(result, drop=drop), len(result)
@@ -127,6 +119,11 @@ def test_step_by_step_lays_out_every_step_in_slots(three: dict[str, Replay]) -> 
     assert waiting["running"].tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
     assert waiting["waiting"].tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
     assert waiting["external"].tolist() == [28] * 4 + [12] * 4
+    result = three["reserved"]
+    assert growth.part(result, "reserved_later").tolist() == [9, 6, 3, 0]
+    assert growth.part(result, "reserved_never").tolist() == [56] * 4
+    with pytest.raises(kv.LedgerError, match="part is 'shared'; parts are used, tail_slack"):
+        growth.part(result, "shared")
 
 
 @given(ran, st.sampled_from([0.0, 0.1, 0.25, 0.49]))

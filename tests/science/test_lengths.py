@@ -112,6 +112,14 @@ def test_a_table_may_be_asked_for_along_the_way() -> None:
     for n in range(1, 4):
         counter.add(np.array([5, 2**30]))
         assert counter.table().requests.tolist() == [n, n]
+    frame = pd.DataFrame({"tokens": [9, 5, 9], "requests": [1, 2, 3]})
+    assert counts_of(as_lengths(frame)) == {5: 2, 9: 4}
+    assert counts_of(as_lengths({5: 0, 9: 2})) == {9: 2}
+    assert whole_page_sizes([16, 4, 4.0, np.int64(8)]) == [4, 8, 16]
+    half = 2**62
+    assert as_lengths([half, half - 1]).total_tokens == INT64_MAX
+    with pytest.raises(kv.LedgerError, match=f"lengths add up to {INT64_MAX + 1}; .*64 bits"):
+        as_lengths([half, half])
 
 
 # --------------------------------------------------------------------------- forms
@@ -121,17 +129,6 @@ def test_a_bad_length_is_found_in_every_chunk(index: int) -> None:
     lengths[index] = 0
     with pytest.raises(kv.LedgerError, match=rf"lengths\[{index}\] is 0; .*at least 1"):
         as_lengths(lengths)
-
-
-def test_counts_of_one_length_in_several_rows_add_up() -> None:
-    frame = pd.DataFrame({"tokens": [9, 5, 9], "requests": [1, 2, 3]})
-    assert counts_of(as_lengths(frame)) == {5: 2, 9: 4}
-    assert counts_of(as_lengths({5: 0, 9: 2})) == {9: 2}
-    assert whole_page_sizes([16, 4, 4.0, np.int64(8)]) == [4, 8, 16]
-    half = 2**62
-    assert as_lengths([half, half - 1]).total_tokens == INT64_MAX
-    with pytest.raises(kv.LedgerError, match=f"lengths add up to {INT64_MAX + 1}; .*64 bits"):
-        as_lengths([half, half])
 
 
 def test_results_are_read_only_and_the_callers_array_stays_writeable() -> None:

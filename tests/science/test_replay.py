@@ -293,9 +293,6 @@ def test_swapped_tokens_are_counted() -> None:
     }
     # Both take 21 steps and the 12 prompt tokens; recomputing adds 9 and 5 tokens.
     assert ends == {"swap": 33, "recompute": 33 + 9 + 5}
-
-
-def test_a_request_whose_prompt_is_unfinished_is_recomputed_not_swapped() -> None:
     policy = Paged(2, preemption="swap", host_pages=100, whole_prompt_must_fit=False)
     result = replay(kv.Trace([4, 8], [5, 1]), policy, capacity_slots=8, prefill_chunk=2)
     assert result.total("preempted") > 0
@@ -358,14 +355,6 @@ def test_recording_every_so_many_steps_loses_no_count(case: Case, stride: int) -
     pd.testing.assert_frame_equal(sparse.requests, full.requests)
 
 
-def test_more_steps_than_the_first_record_holds() -> None:
-    """Records start with room for 1,024 steps."""
-    result = replay(kv.Trace([1], [5000]), Paged(16), capacity_slots=5008, record_requests=True)
-    assert len(result) == 5000
-    assert result.logical_tokens.tolist() == list(range(1, 5001))
-    assert result.running_requests["used_slots"].tolist() == list(range(1, 5001))
-
-
 # 5. Determinism and inputs.
 @given(case=cases())
 def test_a_replay_is_repeatable_and_leaves_its_inputs_alone(case: Case) -> None:
@@ -413,6 +402,11 @@ def test_the_columns_are_named_and_read_only() -> None:
     untold = replay(trace, policy, capacity_slots=64, max_running=1)
     assert told.requests["hit_tokens"].tolist() == [0, 12]
     assert untold.requests["hit_tokens"].tolist() == [0, 8]
+    # Records start with room for 1,024 steps.
+    result = replay(kv.Trace([1], [5000]), Paged(16), capacity_slots=5008, record_requests=True)
+    assert len(result) == 5000
+    assert result.logical_tokens.tolist() == list(range(1, 5001))
+    assert result.running_requests["used_slots"].tolist() == list(range(1, 5001))
 
 
 # 6. Small cases worked by hand.

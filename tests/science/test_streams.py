@@ -367,11 +367,6 @@ def test_progress_of_a_pipe_and_of_no_terminal(write: Any, monkeypatch: pytest.M
     from_stdin(monkeypatch, b"5 9 17", pipe=True)
     kv.load_trace("-")
     assert (bars[0].total, bars[0].n, bars[0].closed) == (None, 6, True)
-
-
-def test_progress_ends_with_an_error_and_escapes(
-    write: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
     bars = at_a_terminal(monkeypatch)
     with pytest.raises(LedgerError):
         kv.load_trace(write(TOKENS + "x", "a\x1b[31mb"))

@@ -140,7 +140,9 @@ def test_blocks_do_not_matter(
     assert [lists(load_trace(write(content))) for content in contents] == whole
 
 
-def test_an_error_counts_lines_across_blocks(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_counts_lines_across_blocks(
+    write: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("kvledger.traces.streams._BLOCK_BYTES", 8)
     content = "\n\nlength\n" + "1000\n" * 50 + "\n-3\n"
     with pytest.raises(LedgerError, match="line 55: length is '-3'"):
@@ -148,6 +150,10 @@ def test_an_error_counts_lines_across_blocks(write: Any, monkeypatch: pytest.Mon
     backwards = "prompt_tokens,output_tokens,arrival_s\n1,1,2\n1,1,3\n1,1,2.5\n"
     with pytest.raises(LedgerError, match=r"line 4: arrival_s is '2\.5'"):
         load_trace(write(backwards))
+    with pytest.raises(LedgerError, match="no such file; accepted: a trace file"):
+        load_trace(tmp_path / "absent.csv")
+    with pytest.raises(LedgerError, match="is a folder"):
+        load_trace(tmp_path)
 
 
 # --------------------------------------------------------------------------- bad files
@@ -284,13 +290,6 @@ def test_a_bad_file_is_one_clear_error(write: Any, content: str | bytes, message
     assert str(caught.value).startswith(str(path))
     assert "accepted" in str(caught.value)
     assert caught.value.__cause__ is None
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="no such file; accepted: a trace file"):
-        load_trace(tmp_path / "absent.csv")
-    with pytest.raises(LedgerError, match="is a folder"):
-        load_trace(tmp_path)
 
 
 @pytest.mark.parametrize(
