@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
+from kvledger.core.errors import LedgerError
 from proofbook import project, showing
 from proofbook.catalogue import Catalogue, read_catalogue
 from proofbook.contents import Place, input_files, is_current
@@ -47,6 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+
+
+def refused(message: str, call: Callable[..., object], *arguments: Any, **named: Any) -> str:
+    """Prove that a call is refused with an error of this pattern; return what it says."""
+    with pytest.raises(LedgerError, match=message or None) as caught:
+        call(*arguments, **named)
+    return str(caught.value)
 
 
 @pytest.fixture

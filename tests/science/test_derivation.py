@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rawtraces import raw_folder
@@ -174,30 +175,21 @@ def test_any_trace_survives(
 def test_a_bad_length_table_is_named(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "bad.lengths.csv"
     path.write_text(content)
-    with pytest.raises(LedgerError, match=message):
-        load_lengths(path)
+    refused(message, load_lengths, path)
 
 
 def test_bad_tables_and_traces_are_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"no such trace; accepted: .*azure_code_2023.*bwb_v2"):
-        load_lengths("azure")
+    refused(r"no such trace; accepted: .*azure_code_2023.*bwb_v2", load_lengths, "azure")
     (tmp_path / "manifest.toml").write_text("[[file]\n")
-    with pytest.raises(LedgerError, match=r"manifest\.toml: .*accepted: TOML"):
-        load_manifest(tmp_path)
-    with pytest.raises(LedgerError, match="has no page_ids; accepted: a trace with block ids"):
-        blocks_table(Trace([5], [1]))
-    with pytest.raises(kv.LedgerError, match="has no times"):
-        requests_table(kv.Trace([5], [1]))
+    refused(r"manifest\.toml: .*accepted: TOML", load_manifest, tmp_path)
+    refused("has no page_ids; accepted: a trace with block ids", blocks_table, Trace([5], [1]))
+    refused("has no times", requests_table, kv.Trace([5], [1]))
     unchained = kv.Trace([20, 20], [1, 1], [0, 1], [[1, 2], [3, 2]], 10)
-    with pytest.raises(kv.LedgerError, match=r"request 1 of .* a known block after a new one"):
-        requests_table(unchained)
-    with pytest.raises(kv.LedgerError, match=r"no data file 'traces/none\.requests\.csv'"):
-        kv.load_requests("none")
+    refused(r"request 1 of .* a known block after a new one", requests_table, unchained)
+    refused(r"no data file 'traces/none\.requests\.csv'", kv.load_requests, "none")
     for window in (0, -1, 2.5, True, "2"):
-        with pytest.raises(LedgerError, match=r"window is .* at least 1"):
-            neighbour_sharing([[1]], window)
-    with pytest.raises(LedgerError, match=r"page_ids\[1\] holds an id twice"):
-        neighbour_sharing([[1], [2, 2]], 2)
+        refused(r"window is .* at least 1", neighbour_sharing, [[1]], window)
+    refused(r"page_ids\[1\] holds an id twice", neighbour_sharing, [[1], [2, 2]], 2)
     with pytest.raises(LedgerError, match="how is 'tiles'; accepted: 'groups', 'sliding'"):
         neighbour_sharing([[1]], 2, how="tiles")
 
@@ -436,8 +428,7 @@ def test_small_tables_by_hand(small: Path, tmp_path: Path) -> None:
     ):
         derive_tables(small, out, update_manifest=True)
     path.unlink()
-    with pytest.raises(LedgerError, match=r"no raw file ids\.jsonl .* from here at now"):
-        derive_tables(small, out)
+    refused(r"no raw file ids\.jsonl .* from here at now", derive_tables, small, out)
     assert not out.exists()
 
 
@@ -449,8 +440,7 @@ def test_another_table_is_refused(
 
     monkeypatch.setitem(derivation._TABLES, ".lengths.csv", shifted)
     out = tmp_path / "out"
-    with pytest.raises(LedgerError, match=r"lengths\.csv: the table derived now has SHA-256"):
-        derive_tables(small, out)
+    refused(r"lengths\.csv: the table derived now has SHA-256", derive_tables, small, out)
     assert not out.exists()
     derive_tables(small, out, update_manifest=True)
     entries = load_manifest(out)
@@ -475,8 +465,7 @@ def test_a_failed_write_leaves_old(
         return write_bytes(self, data)
 
     monkeypatch.setattr(Path, "write_bytes", failing)
-    with pytest.raises(LedgerError, match=r"cannot be written .*No space left.*accepted"):
-        derive_tables(small, out)
+    refused(r"cannot be written .*No space left.*accepted", derive_tables, small, out)
     assert tree(out) == {"traces/lengths.lengths.csv": b"old"}
 
 

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from conftest import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,15 +91,10 @@ def test_structures_say_what_they_are_counted_by() -> None:
 def test_a_rule_or_structure_that_is_none_is_named(accepts: str) -> None:
     with pytest.raises(kv.LedgerError, match=r"mine: accepts is .*; accepted: any, multiples of N"):
         PageSizeRule("mine", "x", "x", "kernel", "any", accepts)
-    with pytest.raises(kv.LedgerError, match="kind is 'x'; accepted: kernel, use"):
-        PageSizeRule("mine", "x", "x", "x", "any", "any")
+    refused("kind is 'x'; accepted: kernel, use", PageSizeRule, "mine", "x", "x", "x", "any", "any")
     with pytest.raises(kv.LedgerError, match="heads is 'x'; accepted: any, kv, latent"):
         PageSizeRule("mine", "x", "x", "kernel", "x", "any")
-    with pytest.raises(kv.LedgerError, match="per is 'x'; accepted: entry, page"):
-        Structure("mine", "x", "x", 4, "x", "device")
-    with pytest.raises(kv.LedgerError, match="place is 'x'; accepted: device, host"):
-        Structure("mine", "x", "x", 4, "page", "x")
-    with pytest.raises(kv.LedgerError, match="page_size is 0"):
-        page_size_rule("flash_attention_3").accepts_size(0)
-    with pytest.raises(kv.LedgerError, match="kernel is 'x'; known are: vllm"):
-        page_size_rule("x")
+    refused("per is 'x'; accepted: entry, page", Structure, "mine", "x", "x", 4, "x", "device")
+    refused("place is 'x'; accepted: device, host", Structure, "mine", "x", "x", 4, "page", "x")
+    refused("page_size is 0", lambda: page_size_rule("flash_attention_3").accepts_size(0))
+    refused("kernel is 'x'; known are: vllm", page_size_rule, "x")

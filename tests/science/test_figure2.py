@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refused
 
 from kvledger.core.errors import LedgerError
 from kvledger.replays import figure2
@@ -39,29 +40,22 @@ def named(lengths: Lengths) -> dict[str, Replay]:
 def test_the_papers_pool_and_bad_moments() -> None:
     setting = figure2.paper_setting()
     assert (setting.capacity_slots, setting.maximum, setting.page_size) == (15728, 2048, 16)
-    with pytest.raises(LedgerError, match="targets are mean_prompt; accepted are"):
-        fit_lengths({"mean_prompt": 100})
+    refused("targets are mean_prompt; accepted are", fit_lengths, {"mean_prompt": 100})
     with pytest.raises(LedgerError, match="targets are mean_prompt, mean_output, median"):
         fit_lengths({"mean_prompt": 1, "mean_output": 1, "median": 1, "cv_output": 1})
-    with pytest.raises(LedgerError, match="prompt_family is 'weibull'"):
-        figure2.sharegpt(prompt_family="weibull")
+    refused("prompt_family is 'weibull'", figure2.sharegpt, prompt_family="weibull")
     with pytest.raises(LedgerError, match="mean_prompt is 3000; a positive number below"):
         fit_lengths({"mean_prompt": 3000, "mean_output": 10})
     for impossible in (
         {"mean_prompt": 1500, "mean_output": 1500},
         {"mean_prompt": 100, "mean_output": 100, "cv_prompt": 1, "cv_output": 30},
     ):
-        with pytest.raises(LedgerError, match="no lengths have mean_prompt"):
-            fit_lengths(impossible)
-    with pytest.raises(LedgerError, match=re.escape("cv_prompt is 1.0 and cv_output is None")):
-        figure2.sharegpt(cv_prompt=1.0)
-    with pytest.raises(LedgerError, match="systems are vllm; accepted"):
-        figure2.sharegpt(systems=["vllm"])
-    with pytest.raises(LedgerError, match="requests is 0"):
-        figure2.alpaca().trace(0)
+        refused("no lengths have mean_prompt", fit_lengths, impossible)
+    refused(re.escape("cv_prompt is 1.0 and cv_output is None"), figure2.sharegpt, cv_prompt=1.0)
+    refused("systems are vllm; accepted", figure2.sharegpt, systems=["vllm"])
+    refused("requests is 0", lambda: figure2.alpaca().trace(0))
     alone = replay(Trace([5], [5]), Paged(4), capacity_slots=64)
-    with pytest.raises(LedgerError, match="no recorded step has a queue"):
-        figure2.settled(alone)
+    refused("no recorded step has a queue", figure2.settled, alone)
 
 
 @pytest.mark.parametrize("dataset", ["sharegpt", "alpaca"])

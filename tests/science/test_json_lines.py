@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from rawtraces import lists
@@ -170,8 +171,7 @@ def test_times_are_all_or_none(write: Any) -> None:
     # What is left out needs no time.
     assert lists(kv.load_trace(write(body(created=5), body(None))))[2] == [0.0]
     line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {}}
-    with pytest.raises(LedgerError, match="requests carry no token counts: its output file does"):
-        kv.load_trace(write(line))
+    refused("requests carry no token counts: its output file does", kv.load_trace, write(line))
     chunks = [body(None, object="chat.completion.chunk") for _ in range(3)]
     last = body(object="chat.completion.chunk", choices=[])
     trace = kv.load_trace(write(*chunks, last))
@@ -219,5 +219,4 @@ def test_results_of_benchmarks(write: Any) -> None:
     assert trace.failed_requests == 3
     assert kv.load_lengths(path).skipped == trace.skipped
     short = {key: value for key, value in VLLM.items() if not isinstance(value, list)}
-    with pytest.raises(LedgerError, match=r"'input_lens' is missing.*--save-detailed"):
-        kv.load_trace(write(short))
+    refused(r"'input_lens' is missing.*--save-detailed", kv.load_trace, write(short))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rawtraces import lists, raw_folder
@@ -145,15 +146,11 @@ def test_an_error_counts_lines_across_blocks(
 ) -> None:
     monkeypatch.setattr("kvledger.traces.streams._BLOCK_BYTES", 8)
     content = "\n\nlength\n" + "1000\n" * 50 + "\n-3\n"
-    with pytest.raises(LedgerError, match="line 55: length is '-3'"):
-        load_trace(write(content))
+    refused("line 55: length is '-3'", load_trace, write(content))
     backwards = "prompt_tokens,output_tokens,arrival_s\n1,1,2\n1,1,3\n1,1,2.5\n"
-    with pytest.raises(LedgerError, match=r"line 4: arrival_s is '2\.5'"):
-        load_trace(write(backwards))
-    with pytest.raises(LedgerError, match="no such file; accepted: a trace file"):
-        load_trace(tmp_path / "absent.csv")
-    with pytest.raises(LedgerError, match="is a folder"):
-        load_trace(tmp_path)
+    refused(r"line 4: arrival_s is '2\.5'", load_trace, write(backwards))
+    refused("no such file; accepted: a trace file", load_trace, tmp_path / "absent.csv")
+    refused("is a folder", load_trace, tmp_path)
 
 
 # --------------------------------------------------------------------------- bad files
@@ -310,8 +307,7 @@ def test_a_format_can_be_forced(write: Any, content: str, format: str, message: 
     both = "prompt_tokens,output_tokens,num_prefill_tokens,num_decode_tokens\n1,2,3,4\n"
     assert lists(load_trace(write(both), "prefill_decode"))[:2] == ([3], [4])
     assert lists(load_trace(write(both), "tokens"))[:2] == ([1], [2])
-    with pytest.raises(LedgerError, match=message):
-        load_trace(write(content), format)
+    refused(message, load_trace, write(content), format)
 
 
 # --------------------------------------------------------------------------- Trace
@@ -360,8 +356,7 @@ def test_a_trace_owns_its_arrays() -> None:
     ],
 )
 def test_a_bad_trace_names_the_field_and_the_value(arguments: Any, message: str) -> None:
-    with pytest.raises(LedgerError, match=message):
-        Trace(*arguments)
+    refused(message, Trace, *arguments)
 
 
 # --------------------------------------------------------------------------- properties
