@@ -35,9 +35,7 @@ def make_site_book(target: Path, *, baseurl: str = "", repository: str = "") -> 
 
 def built(book: Book) -> Book:
     """Build a book that has nothing wrong with it."""
-    result = book.build()
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
+    book.done()
     return book
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import ROOT
 from pybtex.database import parse_string
 
 from kvledger import __version__
@@ -20,7 +21,6 @@ from proofbook.catalogue.notebook_entries import stored_catalogue
 from proofbook.contents import base_url, page_files
 from proofbook.project import source_digest
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     path for path in sorted((ROOT / "chapters").glob("[!_]*")) if path.suffix in {".ipynb", ".md"}
 ]

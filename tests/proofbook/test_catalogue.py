@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from editions import drawn, glued, notebook, number, shown_table
+from editions import book, drawn, editions, glued, notebook, number, shown_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ from proofbook.catalogue import (
     to_json,
     write_catalogue,
 )
+from proofbook.catalogue.editions import Edition
 from proofbook.catalogue.notebook_entries import catalogue_of, stored_catalogue
 from proofbook.contents import base_url, page_files
 from proofbook.errors import InputError
@@ -105,43 +106,12 @@ def test_notebooks_are_refused(pages: dict[str, Any], says: str) -> None:
 
 # --- through JSON ---------------------------------------------------------------------
 
-WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-IDS = st.from_regex(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*", fullmatch=True)
-DIGESTS = st.text("0123456789abcdef", min_size=64, max_size=64)
-PAGES = ("chapters/one", "chapters/two", "index")
 
-
-@st.composite
-def catalogues(draw: st.DrawFn) -> Catalogue:
-    ids = draw(st.lists(IDS, unique=True, max_size=6))
-    entries = []
-    for at, id in enumerate(ids):
-        what = draw(st.sampled_from(["number", "figure", "table"]))
-        kind = draw(st.sampled_from(["computed", "cited", "measured"]))
-        is_number = what == "number"
-        entries.append(
-            Entry(
-                id=id if is_number else f"{what[:3]}-{at}",
-                what=what,  # type: ignore[arg-type]
-                kind=kind,  # type: ignore[arg-type]
-                source=None if kind == "computed" else draw(WORDS),
-                page=draw(st.sampled_from(PAGES)),
-                cell=draw(WORDS),
-                text=draw(WORDS),
-                value=draw(WORDS) if is_number else None,
-                unit=draw(WORDS) if is_number else None,
-                digest=draw(DIGESTS),
-                caption=None if is_number else draw(WORDS),
-                alt=draw(WORDS) if what == "figure" else None,
-            )
-        )
-    entries.sort(key=lambda entry: PAGES.index(entry.page))
-    return Catalogue(draw(WORDS), draw(DIGESTS), {entry.id: entry for entry in entries})
-
-
-@given(catalogues(), st.sampled_from(["", "https://book.example/v1/"]))
+@given(editions(), st.sampled_from(["", "https://book.example/v1/"]))
 @settings(max_examples=60)
-def test_a_catalogue_comes_back_from_its_files(made: Catalogue, base: str) -> None:
+def test_a_catalogue_comes_back_from_its_files(edition: Edition, base: str) -> None:
+    by_page = sorted(edition.catalogue.entries.values(), key=lambda entry: entry.page)
+    made = book(*by_page).catalogue
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         write_catalogue(made, where, base)
@@ -157,8 +127,8 @@ def test_a_catalogue_comes_back_from_its_files(made: Catalogue, base: str) -> No
 
 
 def test_what_the_files_hold(tmp_path: Path) -> None:
-    book = Catalogue("1", "0" * 64, {"a.n": number("a.n", "4", "parts")})
-    write_catalogue(book, tmp_path, "https://book.example")
+    made = Catalogue("1", "0" * 64, {"a.n": number("a.n", "4", "parts")})
+    write_catalogue(made, tmp_path, "https://book.example")
     content = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
     assert (content["project"], content["version"]) == ("smallbook", "1")
     assert content["pages"] == ["chapters/first"]

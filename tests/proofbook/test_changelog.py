@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Book, make_fixture_book
+from conftest import ROOT, Book, make_fixture_book
 from editions import book, figure, number, sha256
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,6 @@ from proofbook.catalogue.editions import Edition, snapshot
 from proofbook.pages.changelog import heading, history, present_book
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def with_changelog(target: Path, *releases: Edition) -> Book:
@@ -54,8 +53,7 @@ SECOND = book(
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Book:
     small = with_changelog(tmp_path_factory.mktemp("changelog"), FIRST, SECOND)
-    result = small.build()
-    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    small.done()
     return small
 
 
@@ -106,17 +104,12 @@ def test_the_page_follows_the_notebooks(made: Book, tmp_path: Path) -> None:
     """Another number changes the page, whatever Sphinx remembers of it."""
     small = made.copy(tmp_path / "book")
     before = small.page("changelog")
-    path = small.root / "chapters" / "slots.ipynb"
-    text = path.read_text(encoding="utf-8")
-    assert text.count("fixture.allocated") > 1
-    path.write_text(text.replace("fixture.allocated", "fixture.held"), encoding="utf-8")
-    notes = small.root / "chapters" / "notes.md"
-    notes.write_text(
-        notes.read_text(encoding="utf-8").replace("fixture.allocated", "fixture.held"),
-        encoding="utf-8",
-    )
-    result = small.build()
-    assert result.returncode == 0, result.stdout + result.stderr
+    for name in ("slots.ipynb", "notes.md"):
+        path = small.root / "chapters" / name
+        text = path.read_text(encoding="utf-8")
+        assert text.count("fixture.allocated") > 1
+        path.write_text(text.replace("fixture.allocated", "fixture.held"), encoding="utf-8")
+    small.done()
     assert "Removed: 1 number: fixture.allocated." in words(small.page("changelog"))
     assert "fixture.held" not in words(before)
 
@@ -132,8 +125,7 @@ def test_a_broken_release_stops_the_build(made: Book, tmp_path: Path) -> None:
 
 def test_a_book_without_a_release(tmp_path: Path) -> None:
     small = with_changelog(tmp_path / "book")
-    result = small.build()
-    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    small.done()
     assert "No release is on file yet." in small.page("changelog")
 
 

@@ -20,11 +20,11 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
+from conftest import ROOT
 
 from proofbook import prose
 from proofbook.showing import RECORD
 
-ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(p for p in (ROOT / "chapters").glob("*.ipynb") if not p.name.startswith("_"))
 COMPARED = (RECORD, "text/html", "text/plain")
 Notebook = Any
