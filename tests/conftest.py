@@ -97,6 +97,12 @@ def built_book() -> Path:
     return place.html
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder with its content."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
 class Book(NamedTuple):
     """A small book with code of its own, to build and to break."""
 
@@ -155,11 +161,7 @@ class Book(NamedTuple):
 
     def tree(self) -> dict[str, bytes]:
         """Return every file of the finished pages with its content."""
-        return {
-            path.relative_to(self.html).as_posix(): path.read_bytes()
-            for path in sorted(self.html.rglob("*"))
-            if path.is_file()
-        }
+        return tree(self.html)
 
     def copy(self, target: Path) -> Book:
         shutil.copytree(self.root, target, dirs_exist_ok=True)
@@ -224,28 +226,52 @@ def outputs(
     return shown
 
 
-@pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book, built once; tests take copies."""
-    book = make_fixture_book(tmp_path_factory.mktemp("small"))
+# ---------------------------------------------------------------- the small book as a site
+
+BASE = "https://book.example/kv/"
+#: What the real configuration says of launching, so that the test is of that.
+LAUNCH = """launch_buttons:
+  notebook_interface: jupyterlab
+  binderhub_url: https://mybinder.org
+  colab_url: https://colab.research.google.com
+"""
+
+
+def _built(book: Book) -> Book:
     book.done()
     return book
 
 
 @pytest.fixture(scope="session")
-def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
-    """The small book as a site, without an address and without a repository."""
-    from site_book import built, make_site_book
+def small(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book, built once; tests take copies."""
+    return _built(make_fixture_book(tmp_path_factory.mktemp("small")))
 
-    return built(make_site_book(tmp_path_factory.mktemp("nowhere")))
+
+@pytest.fixture(scope="session")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
+    """The small book with the pages that list everything, and no address and no repository."""
+    book = make_fixture_book(tmp_path_factory.mktemp("nowhere"))
+    lists = ("figures", "numbers")
+    for name in lists:
+        shutil.copy(ROOT / "chapters" / f"{name}.md", book.root / "chapters")
+    entries = "".join(f"      - file: chapters/{name}\n" for name in ("notes", *lists))
+    book.edit("_toc.yml", "      - file: chapters/notes\n", entries)
+    extension = "    - proofbook.pages.extension\n"
+    book.edit("_config.yml", extension, f"{extension}    - proofbook.pages.site\n")
+    book.edit("_config.yml", "html:\n", 'html:\n  baseurl: ""\n')
+    book.edit("_config.yml", "launch_buttons:\n", LAUNCH)
+    book.edit("_config.yml", '  url: ""\n', '  url: ""\n  branch: main\n')
+    return _built(book)
 
 
 @pytest.fixture(scope="session")
 def public(nowhere: Book, tmp_path_factory: pytest.TempPathFactory) -> Book:
     """The same with both; its notebooks need not run again."""
-    from site_book import made_public
-
-    return made_public(nowhere, tmp_path_factory.mktemp("public"))
+    book = nowhere.copy(tmp_path_factory.mktemp("public"))
+    book.edit("_config.yml", 'baseurl: ""', f'baseurl: "{BASE}"')
+    book.edit("_config.yml", '  url: ""', '  url: "https://github.com/example/kv"')
+    return _built(book)
 
 
 @pytest.fixture(scope="session")
@@ -253,7 +279,7 @@ def built_pages(tmp_path_factory: pytest.TempPathFactory) -> Book:
     """The small book of pages_book.py, built."""
     from pages_book import make_pages_book
 
-    return make_pages_book(tmp_path_factory.mktemp("pages"))
+    return _built(make_pages_book(tmp_path_factory.mktemp("pages")))
 
 
 @pytest.fixture

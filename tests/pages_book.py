@@ -6,11 +6,12 @@ list of functions; ``test_pages.py`` reads its HTML, ``test_pages_browser.py`` u
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import nbformat
 from conftest import Book, make_fixture_book
+
+from proofbook.build.kernels import KERNELSPEC
 
 TOC = """format: jb-book
 root: chapters/start
@@ -95,35 +96,25 @@ The slots of whole pages.
 
 
 def _notebook(cells: list[tuple[str, str, str]]) -> str:
+    caption = "At four slots a page they hold {glue:text}`fixture.allocated`."
     made = nbformat.v4.new_notebook()
     for kind, id, source in cells:
         new = nbformat.v4.new_code_cell if kind == "code" else nbformat.v4.new_markdown_cell
-        cell = new(source)
-        cell["id"] = id
+        made["cells"].append(new(source, id=id))
         if id == "figure":
-            cell["metadata"]["mystnb"] = {
-                "figure": {
-                    "caption": "At four slots a page they hold {glue:text}`fixture.allocated`.",
-                    "name": "fig-fixture",
-                }
-            }
-        made["cells"].append(cell)
-    made["metadata"]["kernelspec"] = {
-        "display_name": "Python 3",
-        "language": "python",
-        "name": "python3",
-    }
+            shown = {"figure": {"caption": caption, "name": "fig-fixture"}}
+            made["cells"][-1]["metadata"]["mystnb"] = shown
+    made["metadata"]["kernelspec"] = KERNELSPEC
     return str(nbformat.writes(made))
 
 
 def make_pages_book(target: Path) -> Book:
-    """Lay the book out and build it."""
+    """Lay the book out."""
     book = make_fixture_book(target)
     chapters = target / "chapters"
-    references = (chapters / "references.bib").read_text(encoding="utf-8")
-    shutil.rmtree(chapters)
-    chapters.mkdir()
-    (chapters / "references.bib").write_text(references, encoding="utf-8")
+    for path in chapters.iterdir():
+        if path.name != "references.bib":
+            path.unlink()
     (chapters / "start.ipynb").write_text(_notebook(START), encoding="utf-8")
     (chapters / "slots.ipynb").write_text(_notebook(SLOTS), encoding="utf-8")
     ids = ["answer", "cited", "measured", "share", "unseen", "allocated"]
@@ -132,7 +123,4 @@ def make_pages_book(target: Path) -> Book:
     (chapters / "words.md").write_text(WORDS, encoding="utf-8")
     (chapters / "api.md").write_text(API, encoding="utf-8")
     (target / "_toc.yml").write_text(TOC, encoding="utf-8")
-    result = book.build()
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
     return book

@@ -153,17 +153,6 @@ def test_a_quick_run_without_an_output_leaves_the_records_alone(modules: Any) ->
     assert RECORDS.read_bytes() == before
 
 
-def test_a_write_that_fails_leaves_the_old_file(modules: Any, tmp_path: Path) -> None:
-    path = tmp_path / "benchmarks.json"
-    path.write_text("old", encoding="utf-8")
-    with pytest.raises(TypeError):
-        modules["records"].write(path, [{"name": object()}])
-    with pytest.raises(UnicodeEncodeError):
-        modules["records"].write(path, [{"name": "\ud800"}])
-    assert path.read_text(encoding="utf-8") == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["benchmarks.json"]
-
-
 @pytest.mark.parametrize(
     ("bar", "values", "met"),
     [

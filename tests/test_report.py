@@ -33,8 +33,8 @@ import numpy as np
 import psutil
 import pytest
 from attention_records import made_record, write_made
-from browser.axe import violations
 from browser.driver import FLAGS, find_chromium
+from browser.whole import violations
 from playwright.sync_api import sync_playwright
 
 import kvledger as kv

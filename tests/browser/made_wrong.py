@@ -11,13 +11,11 @@ from playwright.sync_api import Browser
 
 from browser.driver import Visit, visiting
 
-Check = Callable[[Visit], list[str]]
-
 
 class Wrong(NamedTuple):
     """A page that a check must not pass: what its body is, and what the check says of it."""
 
-    check: Check
+    check: Callable[..., list[str]]
     body: str
     says: str
 

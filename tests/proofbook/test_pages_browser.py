@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser.driver import chromium, served
-from conftest import Book
+from conftest import BASE, Book
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
-from site_book import BASE
 
 from proofbook.catalogue import Catalogue
 from proofbook.catalogue import citations as citing

@@ -20,9 +20,8 @@ from xml.etree import ElementTree
 
 import pytest
 from browser.driver import served
-from conftest import ROOT, Book
+from conftest import BASE, ROOT, Book
 from PIL import Image
-from site_book import BASE
 
 from proofbook.catalogue import Catalogue, entry_json, read_catalogue, write_catalogue
 from proofbook.catalogue.notebook_entries import stored_catalogue
