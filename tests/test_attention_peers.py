@@ -298,15 +298,12 @@ def test_a_library_is_told_the_step_that_is_meant(
         agrees(present[name].prepare(scaled), scaled)
 
 
-def test_a_library_is_told_of_a_latent_cache(present: dict[str, Peer]) -> None:
+def test_a_library_is_told_of_a_latent_cache_and_flashinfer_of_matrix_units(
+    present: dict[str, Peer],
+) -> None:
     given = inputs(**MLA, dtype=torch.bfloat16)
     for name in ("flashinfer", "cudnn_paged"):
         agrees(present[name].prepare(given), given)
-
-
-def test_flashinfer_plans_once_and_uses_matrix_units_where_heads_share(
-    present: dict[str, Peer],
-) -> None:
     for heads, shared in (((8, 2), True), ((4, 2), False)):
         step = present["flashinfer"].prepare(inputs(heads=heads, dtype=torch.float16))
         step()
@@ -335,17 +332,14 @@ def pallas() -> PallasPaged:
 
 
 @pytest.mark.parametrize(
-    ("page_size", "dtype"), [(1, torch.float32), (16, torch.bfloat16), (128, torch.float32)]
-)
+    ("lengths", "page_size", "dtype"),
+    [((1, 47, 300), 1, torch.float32), ((1, 47, 300), 16, torch.bfloat16),
+     ((1, 47, 300), 128, torch.float32), ((700,), 4, torch.float32)],  # the last one is split
+)  # fmt: skip
 def test_pallas_agrees_with_the_reference(
-    pallas: PallasPaged, page_size: int, dtype: torch.dtype
+    pallas: PallasPaged, lengths: tuple[int, ...], page_size: int, dtype: torch.dtype
 ) -> None:
-    given = inputs((1, 47, 300), page_size, dtype=dtype)._replace(scale=0.25)
-    agrees(pallas.prepare(given), given)
-
-
-def test_pallas_splits_a_long_context_between_programs(pallas: PallasPaged) -> None:
-    given = inputs((700,), 4)
+    given = inputs(lengths, page_size, dtype=dtype)._replace(scale=0.25)
     agrees(pallas.prepare(given), given)
 
 

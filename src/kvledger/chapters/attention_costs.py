@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -25,13 +24,12 @@ from kvledger.chapters.attention_report import (
     view,
 )
 from kvledger.core.errors import LedgerError
-from kvledger.measure.fit import MIN_PAGE_SIZES, PageCost, StepCost, page_cost, page_steps
+from kvledger.measure.fit import MIN_PAGE_SIZES, Layout, PageCost, StepCost, page_cost, page_steps
 from kvledger.measure.record import CaseShape, Record
 from kvledger.traces.trace import LengthMarginals
 from proofbook.formats import format_value
 
 Traces = Mapping[str, LengthMarginals]
-Layout = Literal["random", "in_order"]
 LAYOUTS: tuple[Layout, ...] = ("random", "in_order")
 
 

@@ -29,6 +29,7 @@ LEVEL = 0.95
 RESAMPLES = 2000
 
 Floats = npt.NDArray[np.float64]
+Layout = Literal["random", "in_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +210,13 @@ def step_costs(
     return steps
 
 
-def page_cost(
-    record: Record, case: str, peer: str, layout: Literal["random", "in_order"] = "random"
-) -> PageCost:
+def page_cost(record: Record, case: str, peer: str, layout: Layout = "random") -> PageCost:
     """Fit the page-size sweep of one case, peer and placement of a record."""
     (_, pages, seconds), tokens = sweep(record, case, peer, layout), _tokens(record, case)
     return fit_pages(pages, seconds, tokens=tokens, case=case, peer=peer, layout=layout)
 
 
-def page_steps(
-    record: Record, case: str, peer: str, layout: Literal["random", "in_order"] = "random"
-) -> list[StepCost]:
+def page_steps(record: Record, case: str, peer: str, layout: Layout = "random") -> list[StepCost]:
     """Compare neighbouring page sizes of one case, peer and placement of a record."""
     swept, tokens = sweep(record, case, peer, layout), _tokens(record, case)
     return step_costs(*swept, tokens=tokens, case=case, peer=peer, layout=layout)

@@ -78,10 +78,10 @@ def pick_device(name: str | None) -> torch.device:
 def describe(device: torch.device) -> Device:
     """Say what a device is."""
     if device.type == "cpu":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        cores = cores or 1
-        name = f"{_cpu_name()}, {cores} {'core' if cores == 1 else 'cores'}"
-        memory = _meminfo("MemTotal")
+        memory = _meminfo("MemTotal")  # says that this is no Linux, where it is none
+        cores, model = len(os.sched_getaffinity(0)), _found(_CPU, r"^model name\s*:\s*(.+)$")
+        model = model or platform.processor() or platform.machine()
+        name = f"{model}, {cores} {'core' if cores == 1 else 'cores'}"
         return Device("cpu", name, cores, memory, cpu_cache_bytes(), driver=None, capability=None)
     import torch
 
@@ -161,10 +161,6 @@ def _found(path: Path, pattern: str) -> str | None:
     except OSError:
         return None
     return found[1].strip() if found else None
-
-
-def _cpu_name() -> str:
-    return _found(_CPU, r"^model name\s*:\s*(.+)$") or platform.processor() or platform.machine()
 
 
 def _meminfo(key: str) -> int:

@@ -168,14 +168,13 @@ class Measurement:
     """What a run knows while it goes on; peers that are absent on the device are noted at once.
 
     ``least_bytes`` are the fewest of a case's K and V, so that the cache holds little of them;
-    ``repetitions`` and ``least`` the rounds wanted, and the fewest.
+    ``repetitions`` the rounds wanted.
     """
 
     device: torch.device
     peers: Sequence[Peer]
     least_bytes: int
     repetitions: int
-    least: int = MIN_REPETITIONS
     seed: int = 0
     say: Callable[[str], None] = lambda text: None
     measured: list[Sweep] = field(default_factory=list)
@@ -226,7 +225,7 @@ class Measurement:
                     steps=HOST_STEPS,
                     prompt_tokens=HOST_PROMPT_TOKENS,
                     repetitions=self.repetitions,
-                    least=self.least,
+                    least=MIN_REPETITIONS,
                     deadline=deadline,
                     seed=self.seed,
                     say=self.say,
@@ -261,7 +260,7 @@ class Measurement:
             timed,
             self._stopwatch,
             repetitions=self.repetitions,
-            least=self.least,
+            least=MIN_REPETITIONS,
             deadline=deadline,
             rng=np.random.default_rng(self.seed),
             say=lambda text: self.say(f"{name}: {len(timed)} timings, {text}"),
@@ -308,7 +307,7 @@ class Measurement:
     ) -> Iterator[tuple[Timed, Timing]]:
         """Prepare and check what fits into the time, the first placements first."""
         rng = np.random.default_rng(self.seed)
-        rounds = (self.repetitions + self.least) // 2
+        rounds = (self.repetitions + MIN_REPETITIONS) // 2
         round_s = sum(each.repetition_s for each in extra)
         seen: set[tuple[str, int]] = set()
         for placement in placements:
