@@ -33,10 +33,7 @@ class Inks(NamedTuple):
 
 
 INK: Mapping[str, Inks] = MappingProxyType(
-    {
-        "light": Inks("#1f2328", "#ffffff", "#8a9099"),
-        "dark": Inks("#e6e9ee", "#14181e", "#7d8590"),
-    }
+    {"light": Inks("#1f2328", "#ffffff", "#8a9099"), "dark": Inks("#e6e9ee", "#14181e", "#7d8590")}
 )
 
 #: White for words on a coloured bar. It differs from paper by one step, because paper

@@ -52,9 +52,7 @@ def visit(browser: Browser, pages_book: Book) -> Iterator[Opener]:
         ) -> Page:
             width, height = SIZES[size]
             context = browser.new_context(  # type: ignore[arg-type]
-                viewport={"width": width, "height": height},
-                color_scheme=mode,
-                **options,
+                viewport={"width": width, "height": height}, color_scheme=mode, **options
             )
             contexts.append(context)
             if clipboard:

@@ -605,10 +605,7 @@ LINKS = {
     ),
     # A page left out keeps its title and says why.
     "left out": (
-        {
-            "chapters/a": '<h1>A</h1><a href="explorer.html#f">x</a>',
-            "chapters/explorer": EXPLORER,
-        },
+        {"chapters/a": '<h1>A</h1><a href="explorer.html#f">x</a>', "chapters/explorer": EXPLORER},
         "",
         ["It computes.", LEFT_OUT["chapters/explorer"], '<a href="#explorer">x</a>'],
         ["<form"],
@@ -656,9 +653,7 @@ def test_a_missing_page_and_a_page_without_article_are_named() -> None:
 def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
     odd = Cover('B "x" </style><b>', "A & B", "en", "1", "ab" * 32, "CC", "Never.", "2026")
     html = assemble(
-        {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'},
-        [Chapter("a", 1, None)],
-        odd,
+        {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'}, [Chapter("a", 1, None)], odd
     )({})
     head = html.split("</head>")[0]
     assert head.count("</style>") == 1

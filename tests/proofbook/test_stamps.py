@@ -121,9 +121,13 @@ def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def with_text(text: bytes) -> bytes:
+def with_chunk(kind: bytes, data: bytes) -> bytes:
     whole = png()
-    return whole[:33] + chunk(b"tEXt", b"proofbook\0" + text) + whole[33:]
+    return whole[:33] + chunk(kind, b"proofbook\0" + data) + whole[33:]
+
+
+def with_text(text: bytes) -> bytes:
+    return with_chunk(b"tEXt", text)
 
 
 def huge_png() -> bytes:
@@ -134,20 +138,15 @@ def huge_png() -> bytes:
 
 def text_bomb() -> bytes:
     """Compressed text that fills the memory of whoever unpacks it."""
-    whole = png()
-    packed = zlib.compress(b"x" * 2**27)
-    return whole[:33] + chunk(b"zTXt", b"proofbook\0\0" + packed) + whole[33:]
+    return with_chunk(b"zTXt", b"\0" + zlib.compress(b"x" * 2**27))
 
 
+BODY = f'<svg xmlns="http://www.w3.org/2000/svg"><stamp xmlns="{NAMESPACE}">&c;</stamp></svg>'
 LAUGHS = (
     '<!DOCTYPE svg [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">'
-    '<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>'
-    f'<svg xmlns="http://www.w3.org/2000/svg"><stamp xmlns="{NAMESPACE}">&c;</stamp></svg>'
+    f'<!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>{BODY}'
 )
-OUTSIDE = (
-    '<!DOCTYPE svg [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
-    f'<svg xmlns="http://www.w3.org/2000/svg"><stamp xmlns="{NAMESPACE}">&x;</stamp></svg>'
-)
+OUTSIDE = f'<!DOCTYPE svg [<!ENTITY c SYSTEM "file:///etc/passwd">]>{BODY}'
 
 
 @pytest.mark.parametrize(
