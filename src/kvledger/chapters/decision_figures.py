@@ -67,11 +67,10 @@ def cost_shares(frame: pd.DataFrame, *, title: str, tolerance: float, absent: st
     ax.axvspan(near.min(), near.max(), color=INK.faint, alpha=0.18, lw=0)
     ends = []
     for cost, rows in frame.groupby("cost", sort=False):
-        share = rows["share"].astype(float).to_numpy()
-        drawn = share > 0
-        xs, ys = rows["page_size"].astype(float).to_numpy()[drawn], share[drawn]
-        if not len(xs):
+        drawn = rows[["page_size", "share"]].astype(float).query("share > 0").to_numpy()
+        if not len(drawn):
             continue
+        xs, ys = drawn.T
         part = _PARTS.get(str(cost))
         colour = INK.ink if part is None else PART[part].colour
         ax.plot(xs, ys, color=colour, ls=DOTTED if cost == "allocation" else "-", lw=2.2)
@@ -87,16 +86,13 @@ def cost_shares(frame: pd.DataFrame, *, title: str, tolerance: float, absent: st
     middle = (float(np.sqrt(near.min() * near.max())), 0.0)
     below: Look = {"within": ("data", "axes fraction"), "ha": "center"}
     note(ax, "memory near its best", middle, (0, 4), **below)
-    ax.yaxis.set_major_formatter(FuncFormatter(_percent))
+    plain: Look = {"precision": 8, "trim": "-"}
+    words = FuncFormatter(lambda v, _: f"{np.format_float_positional(100 * v, **plain)}%")
+    ax.yaxis.set_major_formatter(words)
     ax.set(xlabel="page size, slots", ylabel="share of the tokens held")
     ax.grid(axis="y")
     style.end_labels(ax, ends)
     return fig
-
-
-def _percent(value: float, _: int) -> str:
-    text = f"{100 * value:g}"
-    return (f"{100 * value:.8f}".rstrip("0") if "e" in text else text) + "%"
 
 
 def _powers_within(low: float, high: float) -> list[int]:
@@ -251,10 +247,10 @@ def needed_costs_title(frame: pd.DataFrame, page_size: int) -> str:
     >>> needed_costs_title(pd.DataFrame(rows, dtype=object), 16)
     'Pages of 16 are near the best up to 0.53 (BWB) or any (a) slots a page'
     """
-    words = []
+    ends = {}
     for row in frame[frame["page_size"] == page_size].to_dict("records"):
-        end = "no" if row["c_from"] is None else "any"
-        if row["c_to"] is not None:
-            end = format_value(row["c_to"], ".2f")
-        words.append(f"{end} ({TRACE_LABELS.get(str(row['trace']), str(row['trace']))})")
-    return f"Pages of {page_size} are near the best up to {listed(words, 'or')} slots a page"
+        open_end = "no" if row["c_from"] is None else "any"
+        end = open_end if row["c_to"] is None else format_value(row["c_to"], ".2f")
+        ends[TRACE_LABELS.get(str(row["trace"]), str(row["trace"]))] = end
+    said = drawing.each_with(ends, "or")
+    return f"Pages of {page_size} are near the best up to {said} slots a page"

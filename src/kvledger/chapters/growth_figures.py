@@ -19,7 +19,6 @@ from kvledger.chapters import drawing
 from kvledger.chapters.drawing import INK, PART, headed, note
 from proofbook import style
 from proofbook.formats import format_value
-from proofbook.plaintext import listed
 
 LAYERS: Mapping[str, tuple[str, str, str | None]] = {
     "used": ("used", "used", None),
@@ -62,8 +61,8 @@ def layer_style(column: str) -> dict[str, Any]:
 
 
 def _key(ax: Axes, columns: Sequence[str], lift: float) -> None:
-    looks, words = map(layer_style, columns), [LAYERS[column][1] for column in columns]
-    drawing.key_of_parts(ax, list(looks), words, ncols=3, lift=lift, fontsize=8.5)
+    words = [LAYERS[column][1] for column in columns]
+    drawing.key_of_parts(ax, map(layer_style, columns), words, ncols=3, lift=lift, fontsize=8.5)
 
 
 def _present(frame: pd.DataFrame) -> list[str]:
@@ -114,10 +113,9 @@ def pools_title(shares: pd.DataFrame) -> str:
     >>> pools_title(pd.DataFrame({"policy": ["one", "two"], "used": [0.1, 0.95]}))
     'Tokens fill 10.0% (one) to 95.0% (two) of the pool on average'
     """
-    order = shares.sort_values("used", kind="stable")
-    ends = order.iloc[[0, -1]] if len(order) > 1 else order
-    words = [f"{format_value(row['used'], '.1%')} ({row['policy']})" for _, row in ends.iterrows()]
-    return f"Tokens fill {listed(words, 'to')} of the pool on average"
+    used = shares.set_index("policy")["used"].sort_values(kind="stable")
+    ends = {name: format_value(used[name], ".1%") for name in (used.index[0], used.index[-1])}
+    return f"Tokens fill {drawing.each_with(ends, 'to')} of the pool on average"
 
 
 def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
@@ -194,9 +192,8 @@ def loads_title(strain: pd.DataFrame) -> str:
     >>> loads_title(pd.DataFrame({"setting": ["evenly", "in bursts"], "preempted": [0, 1534]}))
     'At one mean load, requests had to leave 0 times (evenly) or 1534 times (in bursts)'
     """
-    counts = strain.set_index("setting")["preempted"].items()
-    times = {name: format_value(int(count)) for name, count in counts}
-    said = drawing.each_with(times, "or", "{} times ({})")
+    counts = strain.set_index("setting")["preempted"].astype(int).map(format_value)
+    said = drawing.each_with(counts.to_dict(), "or", "{} times ({})")
     return f"At one mean load, requests had to leave {said}"
 
 

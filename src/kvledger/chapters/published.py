@@ -147,12 +147,6 @@ def _paper_recomputed() -> dict[str, Fraction | int]:
     }
 
 
-def _blocks_in_memory() -> int:
-    model = Model("Qwen1.5-7B", full_layers=32, kv_heads=32, head_dim=128)
-    memory = Fraction("0.9") * Fraction("21.89") * GIB
-    return int(memory // (64 * model.kv_bytes_per_token))
-
-
 def _waste(full: int, windowed: int, window: int, tokens: int) -> Fraction:
     model = Model("layers", full, 1, 1, window_layers=windowed, window=window)
     return 100 * model.window_waste(tokens)
@@ -161,7 +155,12 @@ def _waste(full: int, windowed: int, window: int, tokens: int) -> Fraction:
 _CASES: dict[str, Callable[[], Fraction | int]] = {
     "qwen25_7b_bytes": lambda: kv_bytes_per_token("Qwen2.5-7B"),
     "llama2_7b_bytes": lambda: Fraction(69524783104, 132608),
-    "qwen15_7b_blocks": _blocks_in_memory,
+    "qwen15_7b_blocks": lambda: int(
+        Fraction("0.9")
+        * Fraction("21.89")
+        * GIB
+        // (64 * Model("Qwen1.5-7B", 32, 32, 128).kv_bytes_per_token)
+    ),
     "deepseek_v3_bytes": lambda: kv_bytes_per_token("DeepSeek-V3/R1"),
     "qwen3_head_dim": lambda: kv_bytes_per_token("Qwen3-32B"),
     "gptoss120b_all": lambda: kv_bytes_per_token("gpt-oss-120b"),
@@ -263,11 +262,8 @@ def beside(record: Record | None) -> pd.DataFrame:
         if row["chart"] is None:
             continue
         low, high = row["times_low"], row["times_high"]
-        words = format_value(high, ".2f")
-        if row["bound"]:
-            words = f"{row['bound']} {words}"
-        elif low != high:
-            words = f"{format_value(low, '.2f')} to {words}"
+        least = f"{format_value(low, '.2f')} to" if low not in (None, high) else ""
+        words = f"{row['bound'] or least} {format_value(high, '.2f')}".strip()
         against = row["against"] or "its own pages of 128"
         rows.append(
             {"label": row["chart"], "kind": "published", "low": low, "middle": None, "high": high}

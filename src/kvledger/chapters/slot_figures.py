@@ -29,11 +29,8 @@ from proofbook import style
 from proofbook.formats import format_value
 from proofbook.plaintext import listed
 
-HELD = ("used", "tail slack", "reserved")
-"""The parts that take a slot."""
-
-TOKENS = ("used", "points at")
-"""The parts that are a token of a request."""
+#: The parts that take a slot, and those that are a token of a request.
+HELD, TOKENS = ("used", "tail slack", "reserved"), ("used", "points at")
 
 _COLUMNS = ["panel", "request", "slot", "page", "part"]
 _GAP = 0.25  # between pages, in slots
@@ -97,15 +94,11 @@ def slots(frame: pd.DataFrame, *, title: str) -> Figure:
     right = max(_place(s, p) for s, p in zip(frame["slot"], frame["page"], strict=True)) + 1
     for ax, panel, rows in zip(axes[:, 0], panels, counts, strict=True):
         part = frame[frame["panel"] == panel]
-        for slot, page, request, what in part[["slot", "page", "request", "part"]].itertuples(
-            index=False
-        ):
+        for request, slot, page, what in part[_COLUMNS[1:]].itertuples(index=False):
             _square(ax, _place(slot, page), -request, what)
-        for request, own in part.groupby("request")["part"]:
-            tokens = int(own.isin(TOKENS).sum())
-            ax.text(
-                -0.5, 0.5 - float(str(request)), str(tokens), ha="right", va="center", fontsize=9
-            )
+        left: Look = {"ha": "right", "va": "center", "fontsize": 9}
+        for request, count in part["part"].isin(TOKENS).groupby(part["request"]).sum().items():
+            ax.text(-0.5, 0.5 - float(str(request)), str(count), **left)
         held, tokens = (int(part["part"].isin(parts).sum()) for parts in (HELD, TOKENS))
         ax.set_title(f"{panel}: {held} slots for {tokens} tokens", fontsize=9.5, pad=2)
         _keys(ax, part["part"].value_counts(), rows, letter=0.0105 * (right + 2))
@@ -139,12 +132,10 @@ def _keys(ax: Axes, counts: pd.Series, rows: int, letter: float) -> None:
 
 def _counted(frame: pd.DataFrame) -> tuple[int, list[int], list[int]]:
     """Count tokens (of each panel the same), slots held and tail slack, panel by panel."""
-    held, slack, tokens = [], [], 0
-    for _, rows in frame.groupby("panel", sort=False):
-        held.append(int(rows["part"].isin(HELD).sum()))
-        slack.append(int((rows["part"] == "tail slack").sum()))
-        tokens = int(rows["part"].isin(TOKENS).sum())
-    return tokens, held, slack
+    panels = [part for _, part in frame.groupby("panel", sort=False)["part"]]
+    parts = (TOKENS, HELD, ["tail slack"])
+    tokens, held, slack = ([int(p.isin(of).sum()) for p in panels] for of in parts)
+    return tokens[-1], held, slack
 
 
 def reserved_slots_title(frame: pd.DataFrame) -> str:
