@@ -207,10 +207,8 @@ class PagePool:
 
     Parameters
     ----------
-    pages : int
-        All pages, at least one more than ``null_pages``.
-    page_size : int
-        Slots a page.
+    pages, page_size : int
+        All pages, at least one more than ``null_pages``, and slots a page.
     prefix_cache : bool
         Whether complete pages are kept under their key and found again.
     null_pages : int
@@ -226,11 +224,9 @@ class PagePool:
     >>> pool = PagePool(8, page_size=4)
     >>> first = pool.admit(9).table
     >>> second = pool.fork(first)
-    >>> pool.held_pages, pool.append(first).copied_page, pool.held_pages
-    (3, 2, 4)
-    >>> pool.append(second).copied_page is None      # the last holder writes in place
-    True
-    >>> first, second
+    >>> pool.held_pages, pool.append(first).copied_page, pool.append(second).copied_page
+    (3, 2, None)
+    >>> first, second                                # the last holder wrote in place
     (PageTable(0: 10 tokens in pages [0, 1, 3]), PageTable(1: 10 tokens in pages [0, 1, 2]))
     >>> pool.ledger()
     Ledger(2 requests: 20 tokens in 16 slots, 4 pages; shared 8 tokens, tail slack 4, capacity 32)

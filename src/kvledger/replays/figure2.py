@@ -104,39 +104,21 @@ _WHY_SHARING: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the replays assume beyond lengths, each with where it comes from.
+    """What the replays assume beyond lengths, each with where it comes from."""
 
-    Parameters
-    ----------
-    capacity_slots : int
-        Slots of the pool. Table 1: OPT-13B, 12 GiB for the cache.
-    maximum : int
-        Longest sequence, in tokens. Section 6.1, for OPT.
-    page_size : int
-        Slots a page. Section 7.2: the default.
-    watermark : float
-        Share of the pages that an admission leaves free. Not in the paper; the default of its
-        code (vllm-project/vllm, cacheflow/master/block_manager.py at commit 11bc010).
-    fit : {"buddy", "first", "best"}
-        How Orca's runs are placed. Section 6.1: by a buddy allocator. Its blocks have sizes of
-        powers of two, up to the longest sequence (the same file on the branch of the Orca
-        baseline, whose benchmark is stored at commit 00ce7dc).
-    max_running : int
-        Most requests at a time. vLLM's default; Orca's memory never lets so many in.
-    requests : int
-        Requests drawn. Chosen: few enough for seconds.
-    record_every : int
-        Steps from one recorded step to the next. Chosen: as above.
-    """
-
-    capacity_slots: int
+    capacity_slots: int  # Table 1: OPT-13B, 12 GiB for the cache
     maximum: int = MAXIMUM
-    page_size: int = 16
+    page_size: int = 16  # section 7.2: the default
+    # Share of the pages that an admission leaves free. Not in the paper; the default of its code
+    # (vllm-project/vllm, cacheflow/master/block_manager.py at commit 11bc010).
     watermark: float = 0.01
+    # How Orca's runs are placed: by a buddy allocator (section 6.1), whose blocks are powers of
+    # two up to the longest sequence (the same file on the branch of the Orca baseline, whose
+    # benchmark is stored at commit 00ce7dc).
     fit: Literal["buddy", "first", "best"] = "buddy"
-    max_running: int = 256
-    requests: int = 8000
-    record_every: int = 4
+    max_running: int = 256  # vLLM's default; Orca's memory never lets so many in
+    requests: int = 8000  # drawn; few enough for seconds
+    record_every: int = 4  # steps
 
     def policies(self) -> dict[str, Policy]:
         """Return the policy of each system.

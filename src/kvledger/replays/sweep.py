@@ -128,11 +128,10 @@ def sweep(
         Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``: the replays run on its
         workers, which need this package in this version. Without it, on this machine.
     store : path, optional
-        Folder in which :class:`joblib.Memory` keeps the row of each finished combination. What is
-        there already is not replayed again, so that a sweep that was killed goes on, and two may
-        share a folder. A row is named by a digest of the trace's content, the policy, the settings
-        and the source of what a replay runs; one that cannot be read is replayed again. Rows are
-        pickled: use folders of your own only.
+        Folder in which :class:`joblib.Memory` keeps each finished row, so that a sweep that was
+        killed goes on, and two may share a folder. A row is named by a digest of the trace's
+        content, the policy, the settings and the source of what a replay runs; one that cannot
+        be read is replayed again. Rows are pickled: use folders of your own only.
     n_jobs : int
         Processes on this machine; -1 stands for a process a core.
     progress : bool
@@ -154,19 +153,17 @@ def sweep(
     Raises
     ------
     LedgerError
-        Before anything runs: for an empty sequence, a capacity that is no whole number of pages
-        of some policy, a clock of arrivals for a trace without times, a store that cannot be
-        written, or a scheduler that does not answer. Later: for a combination that cannot be
-        replayed, or that kills the process it runs in again and again; the message names it.
+        Before anything runs: for an empty sequence, a combination that cannot be replayed, a
+        store that cannot be written, or a scheduler that does not answer. Later: for a
+        combination that kills the process it runs in again and again; the message names it.
 
     Examples
     --------
     >>> three = Trace(prompt_tokens=[5, 9, 17], output_tokens=[4, 4, 4])
-    >>> table = sweep({"three": three}, [Paged(4), Paged(8)], [64], n_jobs=1)
-    >>> table[["page_size", "finished", "mean_pages", "peak_tail_slack_slots"]]
-       page_size  finished  mean_pages  peak_tail_slack_slots
-    0          4         3        10.0                      9
-    1          8         3         6.0                     17
+    >>> sweep({"three": three}, [Paged(4), Paged(8)], [64], n_jobs=1)[["page_size", "mean_pages"]]
+       page_size  mean_pages
+    0          4        10.0
+    1          8         6.0
     """
     named = _loaded(traces)
     settings = _Settings(
@@ -234,24 +231,15 @@ def _tasks(
     settings: _Settings,
 ) -> list[_Task]:
     """Return every combination; one that cannot be replayed is found before hours have passed."""
-    kinds: dict[str, tuple[object, Any, str]] = {
-        "policies": (policies, Policy, "Paged or Contiguous"),
-        "capacities": (capacities, object, "slots"),
-        "clocks": (clocks, Clock, "Saturated or Arrivals"),
-    }
-    lists: list[list[Any]] = []
-    for name, (given, kind, what) in kinds.items():
-        accepted = f"accepted: a sequence of {what}, at least one"
-        if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-            raise LedgerError(f"{name} is {given!r}; {accepted}")
-        for at, each in enumerate(given):
-            if not isinstance(each, kind):
-                raise LedgerError(f"{name}[{at}] is {each!r}; {accepted}")
-        lists.append(list(given))
-    lists[1] = [whole_number(n, f"capacities[{at}]", "slots") for at, n in enumerate(lists[1])]
+    every_policy = _listed(policies, "policies", Policy, "Paged or Contiguous")
+    every_clock = _listed(clocks, "clocks", Clock, "Saturated or Arrivals")
+    slots = [
+        whole_number(each, f"capacities[{at}]", "slots")
+        for at, each in enumerate(_listed(capacities, "capacities", object, "slots"))
+    ]
     digests = {name: _trace_digest(trace) for name, trace in traces.items()}
     tasks = []
-    for name, policy, capacity, clock in product(traces, *lists):
+    for name, policy, capacity, clock in product(traces, every_policy, slots, every_clock):
         about = {
             "trace": digests[name],
             "policy": [type(policy).__name__, asdict(policy)],
@@ -269,6 +257,16 @@ def _tasks(
             raise LedgerError(f"{task}: {error}") from None
         tasks.append(task)
     return tasks
+
+
+def _listed(given: object, name: str, kind: Any, what: str) -> Sequence[Any]:
+    accepted = f"accepted: a sequence of {what}, at least one"
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise LedgerError(f"{name} is {given!r}; {accepted}")
+    for at, each in enumerate(given):
+        if not isinstance(each, kind):
+            raise LedgerError(f"{name}[{at}] is {each!r}; {accepted}")
+    return given
 
 
 @cache
