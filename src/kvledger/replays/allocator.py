@@ -294,9 +294,9 @@ class PagePool:
         return tuple(keys)
 
     def lookup(self, keys: Iterable[int]) -> tuple[int, ...]:
-        """Return the cached pages of the longest unbroken beginning of keys, as from `keys_of`.
+        """Return the cached pages of the longest unbroken beginning of keys; change nothing.
 
-        Of several pages under one key the first that was cached answers. Nothing is changed.
+        Of several pages under one key the first that was cached answers.
         """
         found = []
         for key in keys:
@@ -415,10 +415,9 @@ class PagePool:
         return self._store.drop(table._pages)
 
     def ledger(self) -> Ledger:
-        """Account for the pool as it is now.
+        """Account for the pool as it is now, its capacity being that of the usable pages.
 
-        A token in a page held by several sequences is one distinct token; the rest of a page that
-        holds tokens is tail slack. The capacity is that of the usable pages, and cached pages
+        A token in a page that several sequences hold is one distinct token; cached pages that
         nobody holds are unallocated.
         """
         filled = self._filled_slots()

@@ -325,17 +325,10 @@ def shares(named: Mapping[str, Replay]) -> pd.DataFrame:
             given = printed.get(f"fig2.{system}.{part}", np.nan)
             if np.isnan(given) and system != "vllm":
                 continue  # Orca (Oracle) has no internal part, printed or computed
-            rows.append(
-                {
-                    "system": system,
-                    "part": part,
-                    "published": given,
-                    "computed": computed,
-                    "difference": computed - given,
-                    "why": _WHY_SHARES.get((system, part), ""),
-                }
-            )
-    return pd.DataFrame(rows)
+            why = _WHY_SHARES.get((system, part), "")
+            rows.append((system, part, given, computed, computed - given, why))
+    columns = ["system", "part", "published", "computed", "difference", "why"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def batched(
@@ -349,16 +342,10 @@ def batched(
     rows = []
     for system, result in named.items():
         given, computed = printed[f"batched.{dataset}.{system}"], mean_running(result)
-        rows.append(
-            {
-                "system": system,
-                "published": given,
-                "computed": computed,
-                "difference_percent": 100 * (computed / given - 1),
-                "why": _WHY_BATCHED[dataset, system],
-            }
-        )
-    return pd.DataFrame(rows)
+        difference = 100 * (computed / given - 1)
+        rows.append((system, given, computed, difference, _WHY_BATCHED[dataset, system]))
+    columns = ["system", "published", "computed", "difference_percent", "why"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def vllm_waste(lengths: Lengths) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -386,18 +373,11 @@ def vllm_waste(lengths: Lengths) -> tuple[pd.DataFrame, pd.DataFrame]:
     named = replays(lengths, setting, policies=variants)
     rows = []
     for name, result in named.items():
-        computed = mean_shares(result)
-        rows.append(
-            {
-                "variant": name,
-                "token_states": computed["token_states"],
-                "tail_slack": computed["internal"],
-                "free": computed["external_other"],
-                "running": mean_running(result),
-                "preempted": result.total("preempted"),
-            }
-        )
-    return _waste_parts(named["as in the paper"], setting), pd.DataFrame(rows)
+        held, _, slack, free = mean_shares(result).values()
+        rows.append((name, held, slack, free, mean_running(result), result.total("preempted")))
+    columns = ["variant", "token_states", "tail_slack", "free", "running", "preempted"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return _waste_parts(named["as in the paper"], setting), frame
 
 
 def _waste_parts(result: Replay, setting: Setting) -> pd.DataFrame:
@@ -512,18 +492,10 @@ def sharing(
             for sequences, end in ends.items():
                 given = printed[f"sharing.{dataset}.{method}.{end}"]
                 computed = _saved_percent(trace, sequences, rule, seed)
-                rows.append(
-                    {
-                        "dataset": dataset,
-                        "method": method,
-                        "sequences": sequences,
-                        "published": given,
-                        "computed": computed,
-                        "difference": computed - given,
-                        "why": _WHY_SHARING[dataset, method],
-                    }
-                )
-    return pd.DataFrame(rows)
+                why = _WHY_SHARING[dataset, method]
+                rows.append((dataset, method, sequences, given, computed, computed - given, why))
+    columns = ["dataset", "method", "sequences", "published", "computed", "difference", "why"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _saved_percent(

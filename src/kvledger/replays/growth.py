@@ -246,15 +246,8 @@ def hit_rates(
     for size in (*capacities, None):
         capacity = endless if size is None else size
         result = replay(trace, policy, capacity_slots=capacity, max_running=max_running)
-        rows.append(
-            {
-                "capacity_slots": size,
-                "hit_tokens": result.total("hit_tokens"),
-                "hit_rate": result.hit_rate,
-                "mean_shared_tokens": result.mean("shared_tokens"),
-                "preempted": result.total("preempted"),
-                "evictions": result.total("evictions"),
-                "refused": result.count("refused"),
-            }
-        )
+        row: dict[str, object] = {"capacity_slots": size, "hit_tokens": result.total("hit_tokens")}
+        row |= {"hit_rate": result.hit_rate, "mean_shared_tokens": result.mean("shared_tokens")}
+        row |= {flow: result.total(flow) for flow in ("preempted", "evictions")}
+        rows.append(row | {"refused": result.count("refused")})
     return pd.DataFrame(rows, dtype=object)

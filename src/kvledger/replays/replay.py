@@ -254,14 +254,7 @@ def _with_outputs(
 
 
 def check_fit(trace: Trace, policy: Policy, capacity: int, clock: Clock) -> None:
-    """Refuse what cannot be replayed, whatever the requests' lengths.
-
-    Raises
-    ------
-    LedgerError
-        For an arrival clock and a trace without times, a capacity that is no whole number of pages
-        or leaves none beside the null pages, or ids that do not fit the page size.
-    """
+    """Refuse with a LedgerError what cannot be replayed, whatever the requests' lengths."""
     if isinstance(clock, Arrivals) and trace.arrival_s is None:
         raise LedgerError("the clock is Arrivals and the trace has no arrival_s; accepted: times")
     if not isinstance(policy, Paged):
@@ -287,13 +280,12 @@ def _reserved(
 ) -> npt.NDArray[np.int64]:
     if policy.reserve == "oracle":
         return at_end
-    if policy.reserve == "pow2":
-        if policy.pow2_of == "total":
-            slots = next_power_of_two(at_end)
-        else:
-            slots = trace.prompt_tokens + next_power_of_two(np.maximum(trace.output_tokens, 1))
-        return slots if policy.maximum is None else np.minimum(slots, policy.maximum)
-    return np.full(trace.n_requests, policy.reserve, np.int64)
+    if policy.reserve != "pow2":
+        return np.full(trace.n_requests, policy.reserve, np.int64)
+    slots = next_power_of_two(at_end)
+    if policy.pow2_of == "output":
+        slots = trace.prompt_tokens + next_power_of_two(np.maximum(trace.output_tokens, 1))
+    return slots if policy.maximum is None else np.minimum(slots, policy.maximum)
 
 
 def _load(

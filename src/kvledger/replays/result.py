@@ -31,18 +31,14 @@ class Replay:
 
     Parameters
     ----------
-    policy : Paged or Contiguous
-        What handed out the memory.
-    clock : Saturated or Arrivals
-        How requests came, and how time passed.
+    policy, clock : Paged or Contiguous, Saturated or Arrivals
+        What handed out the memory; how requests came, and how time passed.
     capacity_slots : int
         Slots of the pool.
-    steps : int64 array, shape (steps recorded, columns)
-        The columns, in the order of ``columns``.
+    steps, after : int64 arrays, shape (steps recorded, columns) and (columns,)
+        The columns, in the order of ``columns``, and flows after the last recorded step.
     time_s : float64 array
         When each recorded step began: seconds, or steps where the clock is saturated.
-    after : int64 array
-        Flows after the last recorded step.
     requests : DataFrame
         One row a request: state, admitted_step, finished_step, preemptions, hit_tokens,
         waiting_steps, waiting_s and latency_s (missing where it did not get so far).

@@ -65,11 +65,10 @@ class Trace:
         Arrival times in seconds. They may tie and may not go backwards; they are stored
         as seconds from the first arrival.
     page_ids : sequence of sequences of int, length n, optional
-        Ids of each prompt's pages in order, each id chained to the pages before it: two
-        requests with the same id hold the same tokens up to that page. There is one id per
-        complete page of the prompt, and there may be one more for a partial last page.
+        Ids of each prompt's complete pages in order, and maybe of a partial last one, each id
+        chained to the pages before it: with the same id, all tokens up to that page are the same.
     page_ids_size : int, optional
-        Tokens per page id, in tokens; needed with `page_ids`.
+        Tokens per page id; needed with `page_ids`.
     name : str, optional
         What the trace is called in tables.
     failed_requests : int
@@ -306,14 +305,10 @@ def first_arrivals(trace: Trace, n: int) -> Trace:
     n = whole(n, "first", minimum=1, accepted="a whole number of requests, at least 1")
     if n >= trace.n_requests:
         return trace
-    return Trace(
-        trace.prompt_tokens[:n],
-        trace.output_tokens[:n],
-        None if trace.arrival_s is None else trace.arrival_s[:n],
-        None if trace.page_ids is None else trace.page_ids[:n],
-        trace.page_ids_size,
-        name=trace.name,
-    )
+    arrivals = None if trace.arrival_s is None else trace.arrival_s[:n]
+    ids, size = (trace.page_ids or ())[:n] or None, trace.page_ids_size
+    tokens = trace.prompt_tokens[:n], trace.output_tokens[:n]
+    return Trace(*tokens, arrivals, ids, size, name=trace.name)
 
 
 Unusable = Literal["error", "count"]
