@@ -20,8 +20,6 @@ def attend(q, k, v, scale, group):
 
 
 # --------------------------------------------------------------------------- FlashInfer
-
-
 class DecodeWrapper:
     """flashinfer.BatchDecodeWithPagedKVCacheWrapper: NHD pages, a table in CSR."""
 
@@ -106,14 +104,11 @@ flashinfer = SimpleNamespace(
 
 
 # --------------------------------------------------------------------------- FlashAttention
-
-
 def varlen_attn(
     query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None,
     window_size=(-1, -1), enable_gqa=False, seqused_k=None, block_table=None, num_splits=None,
 ):  # fmt: skip
     """torch.nn.attention.varlen.varlen_attn, with a block table and one query a request."""
-    assert seqused_k is not None
     assert block_table is not None
     assert scale is not None
     assert cu_seq_q.tolist() == list(range(len(query) + 1))
@@ -131,8 +126,6 @@ def varlen_attn(
 
 
 # --------------------------------------------------------------------------- cuDNN
-
-
 class Described(SimpleNamespace):
     """A tensor of a cuDNN graph: what is said of it."""
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from attention_records import GPU_PEERS, PAGE_SIZES, made_record
+from conftest import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,12 +60,24 @@ def test_an_exact_line_is_found(a: float, share: float, tokens: int, sizes: set[
         assert math.isclose(cost.seconds(n), a / tokens * (tokens + cost.c_slots * n), rel_tol=1e-7)
 
 
-def test_the_line_is_the_one_that_numpy_fits() -> None:
+def test_the_line_and_its_interval() -> None:
     seconds = np.array(noisy(np.random.default_rng(3), 0.2))
     medians = np.median(seconds, axis=1)
     slope, intercept = np.polyfit(np.array(PAGES, float), medians, 1, w=1 / medians)
     cost = fit_pages(PAGES, seconds.tolist(), tokens=TOKENS)
     assert (cost.b_s_per_page, cost.a_s) == pytest.approx((slope, intercept), rel=1e-8)
+    rng = np.random.default_rng(5)
+    exact = np.array([1 + 0.3 * n / TOKENS for n in PAGES])
+    rounds = np.exp(0.5 * rng.standard_normal(11))
+    cost = fit_pages(PAGES, (exact[:, None] * rounds).tolist(), tokens=TOKENS)
+    assert (cost.c_low, cost.c_high) == pytest.approx((0.3, 0.3), rel=1e-6)
+    assert cost.b_high > 1.05 * cost.b_low  # the seconds themselves are not so well known
+    seconds = noisy(np.random.default_rng(1), 0.2)
+    costs = [fit_pages(PAGES, seconds, tokens=TOKENS, seed=seed) for seed in (0, 0, 1)]
+    assert costs[0] == costs[1] != costs[2]
+    cost = fit_pages(PAGES, repeated([1e-3 - 1e-10 * n for n in PAGES]), tokens=TOKENS)
+    assert cost.c_slots < 0
+    assert cost.costs_nothing
 
 
 @pytest.mark.parametrize("c", [0.0, 0.05, 1.0])
@@ -78,15 +91,6 @@ def test_the_interval_holds_the_true_cost_about_as_often_as_it_says(c: float) ->
     # An interval that holds everything would hold this too: it is narrow beside the noise.
     assert np.median([cost.c_high - cost.c_low for cost in costs]) < 0.03 * (1 + c)
     assert sum(cost.straight for cost in costs) >= 0.9 * len(costs)
-
-
-def test_rounds_that_are_slow_as_a_whole_are_no_cost_of_pages() -> None:
-    rng = np.random.default_rng(5)
-    exact = np.array([1 + 0.3 * n / TOKENS for n in PAGES])
-    rounds = np.exp(0.5 * rng.standard_normal(11))
-    cost = fit_pages(PAGES, (exact[:, None] * rounds).tolist(), tokens=TOKENS)
-    assert (cost.c_low, cost.c_high) == pytest.approx((0.3, 0.3), rel=1e-6)
-    assert cost.b_high > 1.05 * cost.b_low  # the seconds themselves are not so well known
 
 
 @given(st.integers(0, len(PAGES) - 1), st.integers(0, 6), st.floats(1.0, 100.0))
@@ -110,18 +114,6 @@ def test_the_unit_of_time_does_not_matter(scale: float, seed: int) -> None:
     assert other.straight == one.straight
 
 
-def test_the_same_seed_gives_the_same_interval() -> None:
-    seconds = noisy(np.random.default_rng(1), 0.2)
-    costs = [fit_pages(PAGES, seconds, tokens=TOKENS, seed=seed) for seed in (0, 0, 1)]
-    assert costs[0] == costs[1] != costs[2]
-
-
-def test_pages_that_cost_less_than_nothing_are_reported_as_they_are() -> None:
-    cost = fit_pages(PAGES, repeated([1e-3 - 1e-10 * n for n in PAGES]), tokens=TOKENS)
-    assert cost.c_slots < 0
-    assert cost.costs_nothing
-
-
 @pytest.mark.parametrize(
     "shape",
     [
@@ -133,7 +125,7 @@ def test_pages_that_cost_less_than_nothing_are_reported_as_they_are() -> None:
 )
 def test_times_on_no_line_are_said_to_be_on_none(shape: object) -> None:
     rng = np.random.default_rng(2)
-    exact = np.array([shape(n) for n in PAGES])  # type: ignore[operator]
+    exact = np.array([shape(n) for n in PAGES])
     seconds = exact[:, None] * np.exp(0.002 * rng.standard_normal((len(PAGES), 11)))
     cost = fit_pages(PAGES, seconds.tolist(), tokens=TOKENS)
     assert not cost.straight
@@ -173,8 +165,6 @@ def test_what_cannot_be_fitted_is_refused(
 
 
 # --------------------------------------------------------------------------- steps
-
-
 @given(st.floats(0.0, 2.0), st.permutations(range(len(PAGES))))
 @settings(max_examples=25)
 def test_on_a_line_every_step_costs_the_same(c: float, order: list[int]) -> None:
@@ -200,20 +190,13 @@ def test_a_step_in_the_times_is_found_where_it_is() -> None:
     assert [s.smaller for s in steps if s.c_slots != 0] == [16]
     dear = steps[4]
     assert math.isclose(dear.c_slots, 0.5 * TOKENS / dear.pages_more, rel_tol=1e-9)
-
-
-def test_steps_need_a_page_size_for_each_count_and_intervals_enough_resamples() -> None:
     with pytest.raises(LedgerError, match="resamples is 10; accepted: at least 100"):
         fit_pages([1, 2, 3], GOOD, tokens=64, resamples=10)
-    with pytest.raises(LedgerError, match="2 page sizes for 3 numbers of pages"):
-        step_costs([1, 2], [3, 2, 1], GOOD, tokens=64)
-    with pytest.raises(LedgerError, match="at least 2 numbers of pages"):
-        step_costs([1], [3], GOOD[:1], tokens=64)
+    refused("2 page sizes for 3 numbers of pages", step_costs, [1, 2], [3, 2, 1], GOOD, tokens=64)
+    refused("at least 2 numbers of pages", step_costs, [1], [3], GOOD[:1], tokens=64)
 
 
 # --------------------------------------------------------------------------- records
-
-
 def test_a_record_is_fitted_as_its_times_are() -> None:
     record = made_record()
     case = record.main_case
@@ -237,9 +220,6 @@ def test_lengths_of_a_trace_are_fitted_over_the_pages_they_need() -> None:
     assert pages[4] == sum(-(-length // 16) for length in case.lengths)
     cost = page_cost(record, case.id, "triton", "in_order")
     assert cost.c_low < GPU_PEERS["triton"].c_in_order < cost.c_high
-
-
-def test_a_sweep_that_is_not_there_is_named_beside_those_that_are() -> None:
     record = made_record()
     with pytest.raises(LedgerError, match=r"no timings of .*, cudnn, random in Test device.*sdpa"):
         page_cost(record, record.main_case.id, "cudnn")

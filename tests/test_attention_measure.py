@@ -20,6 +20,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from conftest import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,12 +118,8 @@ take_small = partial(take_record, "cpu", quick=True, page_sizes=(4, 16), peers=T
 
 
 # --------------------------------------------------------------------------- cases
-
-
 @given(lengths_strategy, st.sampled_from(PAGE_SIZES), st.sampled_from(["in_order", "random"]))
-def test_a_table_uses_every_page_of_the_pool_once(
-    lengths: list[int], page_size: int, layout: str
-) -> None:
+def test_a_table_uses_every_page_once(lengths: list[int], page_size: int, layout: str) -> None:
     placement = Placement(case_of(SMALL, lengths, "float16", "trace"), layout, page_size)
     table = placement.table(np.random.default_rng(1))
     assert table.dtype == np.int32
@@ -159,7 +156,7 @@ def test_every_page_size_moves_the_same_bytes_but_for_the_table(batch: int, step
         assert placement.moved_bytes - table_bytes == plain.moved_bytes
 
 
-def test_running_requests_are_drawn_by_how_long_they_run(
+def test_running_requests_are_drawn_by_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests of 1 output token and of 9: the latter are met nine times as often, anywhere."""
@@ -182,8 +179,6 @@ def test_a_batch_that_a_trace_does_not_have_is_named() -> None:
 
 
 # --------------------------------------------------------------------------- what is planned
-
-
 def test_a_gpu_run_covers_what_it_should() -> None:
     planned = gpu_sweeps(PAGE_SIZES, quick=False, seed=0)
     of_one_length = [sweep.case for sweep in planned if sweep.case.trace is None]
@@ -223,13 +218,10 @@ def test_only_the_page_sizes_asked_for_are_planned(sizes: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("sizes", [(0,), (-1,), (48,), (512,), (16, 3)])
 def test_page_sizes_that_leave_pages_part_full_are_refused(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(LedgerError, match=r"a page size is -?\d+; accepted: powers of 2 from 1"):
-        check_page_sizes(sizes)
+    refused(r"a page size is -?\d+; accepted: powers of 2 from 1", check_page_sizes, sizes)
 
 
 # --------------------------------------------------------------------------- pools
-
-
 @pytest.mark.parametrize("heads", [SMALL, SMALL_LATENT])
 @pytest.mark.parametrize("lengths", [(256, 256), (5, 300, 77, 1)])
 def test_placements_are_views_of_one_pool(heads: ModelHeads, lengths: tuple[int, ...]) -> None:
@@ -259,8 +251,6 @@ def test_in_order_pages_hold_what_contiguous_tokens_do() -> None:
 
 
 # --------------------------------------------------------------------------- checking
-
-
 def inputs_of(dtype: str, page_size: int, lengths: list[int], seed: int = 0) -> DecodeInputs:
     placement = Placement(fixed(LLAMA_3_1_8B, len(lengths), 512, dtype), "random", page_size)
     pool = SlotPool([placement], CPU, seed)
@@ -323,8 +313,7 @@ def test_one_wrong_token_is_beyond_the_tolerance(
 ) -> None:
     inputs = inputs_of(dtype, page_size, SHORT)
     out = paged_decode_reference(change(inputs), torch.float32)
-    with pytest.raises(LedgerError, match=rf"it: the output is .* away .* in {dtype}"):
-        error_of(out, inputs, dtype)
+    refused(rf"it: the output is .* away .* in {dtype}", error_of, out, inputs, dtype)
 
 
 @pytest.mark.parametrize(
@@ -337,8 +326,7 @@ def test_one_wrong_token_is_beyond_the_tolerance(
     ],
 )
 def test_an_output_that_is_none_is_refused(out: torch.Tensor, message: str) -> None:
-    with pytest.raises(LedgerError, match=message):
-        error_of(out, inputs_of("float32", 16, [300, 33]))
+    refused(message, error_of, out, inputs_of("float32", 16, [300, 33]))
 
 
 def test_an_output_that_is_not_written_is_seen() -> None:
@@ -355,8 +343,6 @@ def test_an_output_that_is_not_written_is_seen() -> None:
 
 
 # --------------------------------------------------------------------------- timing
-
-
 class Scripted(Stopwatch):
     """A stopwatch on a clock of its own: each call takes what the script says."""
 
@@ -418,9 +404,7 @@ def test_host_seconds_are_those_of_one_call() -> None:
     assert calls["it"] == 3
 
 
-def test_device_seconds_are_between_events_with_the_queue_filled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_device_seconds_are_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a stand-in for the device: what is queued, and in which order."""
     device = Mock()
     device.Event.return_value.elapsed_time.return_value = 12.0  # milliseconds
@@ -435,8 +419,6 @@ def test_device_seconds_are_between_events_with_the_queue_filled(
 
 
 # --------------------------------------------------------------------------- the host's work
-
-
 @given(lengths_strategy, st.sampled_from([1, 2, 16, 64]), st.integers(1, 80))
 def test_pages_are_given_out_where_pages_end_and_kept_in_a_table(
     lengths: list[int], page_size: int, steps: int
@@ -488,15 +470,12 @@ def test_host_work_counts_what_it_did_and_stops_in_time() -> None:
 
 
 # --------------------------------------------------------------------------- the machine
-
-
 def test_the_largest_cache_that_the_system_shows(tmp_path: Path) -> None:
     for index, size in enumerate(["32K", "1024K", "36M", "512"]):
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
     assert machine.cpu_cache_bytes(tmp_path) == 36 * 2**20
-    with pytest.raises(LedgerError, match="no cache sizes; accepted: Linux"):
-        machine.cpu_cache_bytes(tmp_path / "none")
+    refused("no cache sizes; accepted: Linux", machine.cpu_cache_bytes, tmp_path / "none")
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,7 +490,7 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert machine.free_bytes(CPU) > 150_000
 
 
-def test_the_drivers_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
     for words in ("x86_64 Kernel Module", "Open Kernel Module for x86_64"):
         text = f"NVRM version: NVIDIA UNIX {words}  570.86.15  Thu Jan 23 2025\nGCC 11.4.0\n"
@@ -529,18 +508,13 @@ def test_the_drivers_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_no_gpu_and_no_torch_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert machine.pick_device(None).type == "cpu"
-    with pytest.raises(LedgerError, match="device cuda: torch finds no GPU; accepted: cpu"):
-        machine.pick_device("cuda")
-    with pytest.raises(LedgerError, match="a device is 'tpu'; accepted: cpu, cuda"):
-        machine.pick_device("tpu")
+    refused("device cuda: torch finds no GPU; accepted: cpu", machine.pick_device, "cuda")
+    refused("a device is 'tpu'; accepted: cpu, cuda", machine.pick_device, "tpu")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(LedgerError, match="accepted: an environment with torch"):
-        machine.pick_device(None)
+    refused("accepted: an environment with torch", machine.pick_device, None)
 
 
 # --------------------------------------------------------------------------- runs
-
-
 @pytest.mark.usefixtures("tiny")
 def test_a_small_run_is_a_whole_record(tmp_path: Path) -> None:
     asked = ("triton", *TORCH)
@@ -635,8 +609,7 @@ def test_a_wrong_peer_stops_the_run(
 ) -> None:
     timed: list[Timed] = []
     monkeypatch.setattr(measurement, "run_rounds", lambda *a, **k: timed.extend(a[0]))
-    with pytest.raises(LedgerError, match=message):
-        record_of(Made(step))
+    refused(message, record_of, Made(step))
     assert timed == []
 
 
@@ -648,9 +621,7 @@ class Choosy(Made):
         return 2**60 * (shape.page_size == 16)
 
 
-def test_what_a_peer_refuses_is_recorded_once_for_each_page_size(
-    record_of: Callable[..., Record],
-) -> None:
+def test_what_a_peer_refuses_is_recorded_once_a_size(record_of: Callable[..., Record]) -> None:
     record = record_of(Choosy(), dataclasses.replace(small_sweeps()[0], page_sizes=(16, 4, 1)))
     assert {t.page_size for t in record.timings} == {1}
     assert [(a.case, a.page_size) for a in record.absent] == [
@@ -665,9 +636,7 @@ class EqualOnly(Made):
         return "takes requests of one length" if shape.ragged else None
 
 
-def test_a_peer_for_equal_lengths_is_checked_on_equal_lengths(
-    record_of: Callable[..., Record],
-) -> None:
+def test_a_peer_for_equal_lengths_is_checked_so(record_of: Callable[..., Record]) -> None:
     seen: list[list[int]] = []
 
     def watching(inputs: DecodeInputs) -> torch.Tensor:
@@ -735,9 +704,7 @@ def test_a_case_that_the_cache_could_hold_is_not_measured() -> None:
         MADE(least_bytes=2**20).sweep(small_sweeps()[0], 1e18)
 
 
-def test_little_memory_makes_small_working_sets_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_little_memory_makes_small_sets_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     about = dataclasses.replace(machine.describe(CPU), last_level_cache_bytes=2**30)
     monkeypatch.setattr(measurement, "free_bytes", lambda device: 16 * 2**30)
     least, notes = measurement._least_bytes(about, CPU)
@@ -755,8 +722,6 @@ def test_no_memory_is_said_before_any_is_taken(monkeypatch: pytest.MonkeyPatch) 
 
 
 # --------------------------------------------------------------------------- the command
-
-
 #: What `python -m kvledger.measure` must do without.
 BLOCKED = ("numba", "joblib", "tqdm", "matplotlib", "msgspec", "typer", "pyarrow", "yaml", "sphinx")
 ARGUMENTS = ["--device", "cpu", "--quick", "--peers", "sdpa,gather_sdpa"]
@@ -772,7 +737,7 @@ def records_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_command_writes_a_record_and_says_so(tmp_path: Path, capsys: Said) -> None:
+def test_the_command_writes_a_record(tmp_path: Path, capsys: Said) -> None:
     path = tmp_path / "mine.json"
     assert command.main([*ARGUMENTS, "--out", str(path)]) == 0
     out, err = capsys.readouterr()

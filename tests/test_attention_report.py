@@ -55,18 +55,13 @@ def only(record: Record, keep: Callable[[Timing], bool]) -> Record:
 
 
 # --------------------------------------------------------------------------- sentences
-
-
-def test_the_first_words_say_which_device_there_is() -> None:
+def test_the_words_of_a_record() -> None:
     assert "No record has been taken" in attention_report.state(None)
     cpu = attention_report.state(made_record("cpu"))
     assert cpu.startswith("No record from a GPU has been taken.")
     assert "Test device, a CPU, 2 cores, 2026-01-02" in cpu
     gpu = attention_report.state(made_record("cuda", name="NVIDIA H200"))
     assert gpu == "Measured on one GPU: NVIDIA H200, 2026-01-02."
-
-
-def test_the_result_is_the_ratio_at_two_page_sizes() -> None:
     record = made_record("cuda", noise=SHARP)
     text = attention_report.result(record)
     made = GPU_PEERS["triton"]
@@ -75,9 +70,6 @@ def test_the_result_is_the_ratio_at_two_page_sizes() -> None:
     assert f"{1 + made.c_random:.2f} times as long with pages of 1," in text
     assert text.endswith("as on contiguous memory.")
     assert attention_report.baseline_label(record) == "itself"
-
-
-def test_a_cpu_record_is_held_against_sdpa() -> None:
     record = made_record("cpu", noise=SHARP)
     made, base = CPU_PEERS["flex_paged"], CPU_PEERS["sdpa"]
     ratio = base.share / made.share * (1 + made.c_random / 16)
@@ -85,6 +77,13 @@ def test_a_cpu_record_is_held_against_sdpa() -> None:
         f"There, FlexAttention took {ratio:.2f} times as long with pages of 16, placed at random, "
         "as SDPA on contiguous memory."
     )
+    record = made_record()
+    assert attention_report.row_bytes(record) == str(128 * 2)
+    latent = replace(record, cases=(record.cases[2], *record.cases[:2]))
+    assert attention_report.row_bytes(latent) == str(576 * 2)
+    record = made_record("cuda", noise=SHARP)
+    flat = next(t for t in record.timings if t.peer == "sdpa" and t.layout == "contiguous")
+    assert attention_report.share(record, flat) == pytest.approx(GPU_PEERS["sdpa"].share, rel=1e-3)
 
 
 TWO_SIZES = MadePeer(0.5, page_sizes=(16, 32))
@@ -105,16 +104,7 @@ def test_the_peer_in_view(peers: dict[str, MadePeer], chosen: str | None) -> Non
     assert attention_report.peer_in_view(made_record("cpu", peers=peers)) == chosen
 
 
-def test_a_row_of_one_head_is_as_long_as_its_elements() -> None:
-    record = made_record()
-    assert attention_report.row_bytes(record) == str(128 * 2)
-    latent = replace(record, cases=(record.cases[2], *record.cases[:2]))
-    assert attention_report.row_bytes(latent) == str(576 * 2)
-
-
 # --------------------------------------------------------------------------- frames
-
-
 def test_the_sweep_holds_every_timing_of_the_main_case_once() -> None:
     record = made_record("cuda")
     frame = attention_report.main_sweep(record)
@@ -124,17 +114,10 @@ def test_the_sweep_holds_every_timing_of_the_main_case_once() -> None:
     assert sorted(got) == sorted(keys)
     for t in timed:
         base = record.baseline(t)
-        assert base is not None
         row = frame.set_index(["peer", "layout", "page_size"]).loc[(t.peer, t.layout, t.page_size)]
         assert row["ratio"] == pytest.approx(np.median(np.divide(t.seconds, base.seconds)))
         assert row["share"] == pytest.approx(attention_report.share(record, t))
         assert row["baseline"] == ("triton" if t.peer == "triton" else "sdpa")
-
-
-def test_shares_are_of_the_copy() -> None:
-    record = made_record("cuda", noise=SHARP)
-    flat = next(t for t in record.timings if t.peer == "sdpa" and t.layout == "contiguous")
-    assert attention_report.share(record, flat) == pytest.approx(GPU_PEERS["sdpa"].share, rel=1e-3)
 
 
 def test_losses_part_the_time_without_a_rest() -> None:
@@ -161,6 +144,24 @@ def test_every_case_has_its_row_and_its_cost() -> None:
     assert frame["batch"].iloc[-1].endswith(" of Azure chat")
     few = only(record, lambda t: t.page_size in (1, 16) or t.layout == "contiguous")
     assert attention_costs.cases(few)["c"].isna().all()
+    frame = barred(MadePeer(0.85, 0.30, 0.05, own_contiguous=True), flashinfer=MadePeer(0.95))
+    share, peers, one = (str(text) for text in frame["verdict"])
+    assert share == f"missed by {100 * (0.9 - 0.85 / (1 + 0.3 / 16)):.1f} points"
+    assert peers == f"missed by {0.95 / 0.85 * (1 + 0.3 / 16) - 1:.1%}"
+    assert one == f"missed by {1.3 / 1.15 - 1:.1%}"
+    assert "against FlashInfer" in str(frame["where"].iloc[1])
+    frame = barred(MadePeer(0.95, 0.05, 0.40, own_contiguous=True))
+    assert frame["where"].iloc[2] == "pages of 1, in order"
+    assert str(frame["verdict"].iloc[2]).startswith("missed")
+    kernel = MadePeer(0.95, 0.10, 0.05, own_contiguous=True)
+    other = barred(kernel, name="NVIDIA A100")["verdict"]
+    assert other.tolist() == ["met, but the bar is for an H200"] * 3
+    for record in (None, made_record("cpu")):
+        frame = attention_report.bars(record)
+        assert set(frame["verdict"]) == {"not measured on a GPU yet"}
+        assert frame["reached"].isna().all()
+    without = only(made_record("cuda"), lambda t: t.peer != "triton")
+    assert set(attention_report.bars(without)["verdict"]) == {"not in this record"}
 
 
 def test_absences_of_one_reason_stand_in_one_row() -> None:
@@ -196,8 +197,6 @@ def test_host_work_is_of_a_step_or_of_a_prompt_token() -> None:
 
 
 # --------------------------------------------------------------------------- bars
-
-
 def barred(kernel: MadePeer, name: str = "NVIDIA H200", **others: MadePeer) -> pd.DataFrame:
     peers = {"triton": kernel, "sdpa": MadePeer(0.9, page_sizes=(), own_contiguous=True), **others}
     case = made_case(LLAMA3, 64, 8192)
@@ -216,60 +215,30 @@ def test_a_kernel_that_reaches_its_bars_has_met_them() -> None:
     assert set(frame["where"]) == {"pages of 16, at random", against, "pages of 1, at random"}
 
 
-def test_a_kernel_that_falls_short_is_told_by_how_much() -> None:
-    frame = barred(MadePeer(0.85, 0.30, 0.05, own_contiguous=True), flashinfer=MadePeer(0.95))
-    share, peers, one = (str(text) for text in frame["verdict"])
-    assert share == f"missed by {100 * (0.9 - 0.85 / (1 + 0.3 / 16)):.1f} points"
-    assert peers == f"missed by {0.95 / 0.85 * (1 + 0.3 / 16) - 1:.1%}"
-    assert one == f"missed by {1.3 / 1.15 - 1:.1%}"
-    assert "against FlashInfer" in str(frame["where"].iloc[1])
-
-
-def test_the_worst_placement_counts() -> None:
-    frame = barred(MadePeer(0.95, 0.05, 0.40, own_contiguous=True))
-    assert frame["where"].iloc[2] == "pages of 1, in order"
-    assert str(frame["verdict"].iloc[2]).startswith("missed")
-
-
-def test_bars_are_for_one_device_and_one_kernel() -> None:
-    kernel = MadePeer(0.95, 0.10, 0.05, own_contiguous=True)
-    other = barred(kernel, name="NVIDIA A100")["verdict"]
-    assert other.tolist() == ["met, but the bar is for an H200"] * 3
-    for record in (None, made_record("cpu")):
-        frame = attention_report.bars(record)
-        assert set(frame["verdict"]) == {"not measured on a GPU yet"}
-        assert frame["reached"].isna().all()
-    without = only(made_record("cuda"), lambda t: t.peer != "triton")
-    assert set(attention_report.bars(without)["verdict"]) == {"not in this record"}
-
-
 # --------------------------------------------------------------------------- costs
-
-
-def test_points_lie_on_the_line_of_the_formula() -> None:
+def test_costs_are_put_among_the_exact_costs_of_a_trace() -> None:
+    record = made_record("cuda", noise=SHARP)
+    row = attention_costs.best_sizes(record, TRACES, 16).iloc[0]
+    total = TRACES["azure_conv_2023"].total
+    exact = kv.c_for_page_size(total, 16, PAGE_SIZES)
+    assert (row.iloc[1], row.iloc[2]) == (exact.c_from, float(exact.c_to))
+    assert exact.c_from < Fraction("0.12") < exact.c_to
+    assert row.iloc[3:].tolist() == [16, 16, 16]
     record = made_record("cuda", noise=SHARP)
     frame = attention_costs.points(record)
     assert len(frame) == 2 * len(PAGE_SIZES)
     assert frame["off"].astype(float).abs().max() < 1e-4
     costs = frame.groupby("layout")["c"].first().astype(float).to_dict()
     assert costs == pytest.approx({"random": 0.12, "in_order": 0.07}, rel=1e-3)
-
-
-def test_costs_are_put_among_the_exact_costs_of_a_trace() -> None:
-    record = made_record("cuda", noise=SHARP)
-    row = attention_costs.best_sizes(record, TRACES, 16).iloc[0]
-    total = TRACES["azure_conv_2023"].total
-    exact = kv.c_for_page_size(total, 16, PAGE_SIZES)
-    assert exact is not None
-    assert (row.iloc[1], row.iloc[2]) == (exact.c_from, float(exact.c_to))
-    assert exact.c_from < Fraction("0.12") < exact.c_to
-    assert row.iloc[3:].tolist() == [16, 16, 16]
-
-
-def test_a_cost_below_nothing_counts_as_nothing() -> None:
     peers = {"triton": MadePeer(0.9, -0.05, -0.05, own_contiguous=True)}
     row = attention_costs.best_sizes(made_record("cuda", peers=peers), TRACES, 16).iloc[0]
     assert row.iloc[3:].tolist() == [1, 1, 1]
+    record = only(made_record("cpu"), lambda t: t.page_size in (16, 32, 2048))
+    assert attention_costs.fitted(record) is None
+    assert "open" in attention_costs.verdict(record)
+    fits = attention_costs.fits(record)
+    assert fits["c"].isna().all()
+    assert (fits["a line"] == "too few page sizes").all()
 
 
 @given(st.sampled_from(list(pairwise(PAGE_SIZES))))
@@ -315,18 +284,7 @@ def test_times_that_are_on_no_line_are_said_to_be_on_none() -> None:
     assert fits.loc[("FlashInfer", "at random"), "a line"] == "yes"
 
 
-def test_a_sweep_too_short_for_a_line_says_so() -> None:
-    record = only(made_record("cpu"), lambda t: t.page_size in (16, 32, 2048))
-    assert attention_costs.fitted(record) is None
-    assert "open" in attention_costs.verdict(record)
-    fits = attention_costs.fits(record)
-    assert fits["c"].isna().all()
-    assert (fits["a line"] == "too few page sizes").all()
-
-
 # --------------------------------------------------------------------------- published
-
-
 def test_published_costs_are_as_printed() -> None:
     frame = published.cost_numbers().set_index("id")
     times = frame.loc["kernel.paper", ["times_low", "times_high"]].tolist()
@@ -347,6 +305,9 @@ def test_every_published_cost_has_its_source_in_the_references() -> None:
     cited = set(published.cost_numbers()["citation"])
     assert cited <= keys
     assert cited == set(published.SOURCES)
+    printed = published.printed_costs()["published"].tolist()
+    assert {"20 to 26% longer", "up to 42% longer", "under 5% longer", "9.906 ms"} <= set(printed)
+    assert {"30% of a decode iteration", "up to 10% of a decode iteration"} <= set(printed)
 
 
 def test_the_paper_has_one_value_in_both_tables() -> None:
@@ -375,19 +336,9 @@ def test_measured_and_published_are_never_one_kind() -> None:
     pd.testing.assert_frame_equal(theirs.reset_index(drop=True), alone)
 
 
-def test_published_words_say_whether_a_bound_is_a_bound() -> None:
-    printed = published.printed_costs()["published"].tolist()
-    assert {"20 to 26% longer", "up to 42% longer", "under 5% longer", "9.906 ms"} <= set(printed)
-    assert {"30% of a decode iteration", "up to 10% of a decode iteration"} <= set(printed)
-
-
 # --------------------------------------------------------------------------- by hand
-
-
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(1, 20), st.integers(0, 99))
-def test_the_small_table_holds_each_token_and_each_page_once(
-    lengths: list[int], size: int, seed: int
-) -> None:
+def test_the_small_table_holds_each_once(lengths: list[int], size: int, seed: int) -> None:
     frame = attention_figures.small_table(lengths, size, seed)
     ledger = kv.paged(lengths, size)
     assert len(frame) == ledger.pages
@@ -399,8 +350,6 @@ def test_the_small_table_holds_each_token_and_each_page_once(
 
 
 # --------------------------------------------------------------------------- drawings
-
-
 LONG = "A processor with a very long name indeed, of a maker that likes them so, at 2.40 GHz, x 2"
 
 MORE = {"cudnn_paged": MadePeer(0.96), "pallas_paged": MadePeer(0.5)}
@@ -467,12 +416,6 @@ def test_any_record_can_be_told_and_drawn(kind: str) -> None:
         figure(id, fig, data, "A sentence that says what is drawn, long enough to be one.")
 
 
-def test_an_empty_figure_says_so() -> None:
-    for id, (fig, _) in drawn(None).items():
-        if id not in ("fig-table", "fig-published"):
-            assert "not measured" in words(fig)
-
-
 def test_figures_say_what_their_frames_hold() -> None:
     record = made_record("cuda", noise=SHARP)
     figures = {id: words(fig) for id, (fig, _) in drawn(record).items()}
@@ -491,7 +434,7 @@ def test_the_bar_is_drawn_where_the_kernel_was_timed_and_nowhere_else() -> None:
     assert "bar" not in words(drawn(made_record("cpu"))["fig-bandwidth"][0])
 
 
-def test_every_panel_of_the_latency_figure_shows_contiguous() -> None:
+def test_the_figures_of_latency() -> None:
     fig, _ = drawn(RECORDS["every peer"]())["fig-latency"]
     fig.draw_without_rendering()
     panels = [ax for ax in fig.axes if ax.get_title(loc="left")]
@@ -500,3 +443,6 @@ def test_every_panel_of_the_latency_figure_shows_contiguous() -> None:
         low, high = ax.get_ylim()
         assert low < 1 < high
         assert math.isclose(ax.get_xlim()[0], fig.axes[0].get_xlim()[0])
+    for id, (fig, _) in drawn(None).items():
+        if id not in ("fig-table", "fig-published"):
+            assert "not measured" in words(fig)

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pandas as pd
 import pytest
 from attention_records import made_record
+from conftest import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -154,8 +155,7 @@ def test_in_use_lists_every_row_and_parts_add_up() -> None:
     assert (parts == frame["memory_slots"]).all()
     assert frame["above_best"].min() == 0
     trace = kv.Trace([8, 8], [0, 0], page_ids=[[0], [0]], page_ids_size=8)
-    with pytest.raises(kv.LedgerError, match="prefixes are shared"):
-        survey.memory_parts(decide(trace, LLAMA))
+    refused("prefixes are shared", survey.memory_parts, decide(trace, LLAMA))
     trace = kv.Trace([12, 12], [0, 0], page_ids=[[0, 1, 2]] * 2, page_ids_size=4)
     frame = survey.lost_prefixes(decide(trace, LLAMA, page_sizes=[4, 8]), [4, 8])
     assert frame["lost_slots"].tolist() == [0, 2]

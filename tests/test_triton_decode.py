@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import triton
+from conftest import refused
 from decode_steps import made_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvledger.core.errors import LedgerError
 from kvledger.measure import triton_decode
 from kvledger.measure.decode_step import FP8, DecodeInputs, paged_decode_reference
 from kvledger.measure.sweeps import DecodeShape
@@ -259,8 +259,6 @@ def test_every_candidate_computes_the_same() -> None:
 
 
 # --------------------------------------------------------------------------- what is refused
-
-
 MOST = f"accepted by the Triton kernel: at most {MOST_HEAD_DIM}"
 
 
@@ -288,7 +286,7 @@ def many() -> DecodeInputs:
         (changed, (32, 0), "tiles.split_tokens is 0; accepted: a multiple of the 32 tokens"),
     ],
 )
-def test_what_the_kernel_cannot_do_is_an_error_before_any_launch(
+def test_what_the_kernel_cannot_do_is_an_error(
     make: Callable[[], DecodeInputs],
     tiles: tuple[int, int] | None,
     message: str,
@@ -296,11 +294,9 @@ def test_what_the_kernel_cannot_do_is_an_error_before_any_launch(
 ) -> None:
     step, cut = make(), Tiles(tiles[0], 4, 3, tiles[1]) if tiles else None
     monkeypatch.setattr(triton_decode.DecodePlan, "__call__", None)
-    with pytest.raises(LedgerError, match=re.escape(message)):
-        DecodePlan(step, cut)
+    refused(re.escape(message), DecodePlan, step, cut)
 
 
 def test_a_device_that_triton_cannot_reach_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_decode, "InterpretedFunction", type(None))
-    with pytest.raises(LedgerError, match=r"q is on cpu; accepted by the Triton kernel: a GPU"):
-        DecodePlan(make_step([4], 8))
+    refused(r"q is on cpu; accepted by the Triton kernel: a GPU", DecodePlan, make_step([4], 8))
