@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pty
 import re
 import shlex
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from attention_records import made_record, write_made
+from command_line import ENVIRONMENT, answer, on_a_terminal, refusal, run, said
 from editions import book, number
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,8 +36,6 @@ from proofbook.catalogue import Entry, write_catalogue
 from proofbook.catalogue.editions import edition
 
 ROOT = Path(__file__).resolve().parent.parent
-KVLEDGER = [sys.executable, "-m", "kvledger"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent), "COLUMNS": "200"}
 
 
 @pytest.fixture
@@ -45,13 +43,6 @@ def lengths(tmp_path: Path) -> str:
     path = tmp_path / "three.txt"
     path.write_text("5\n9\n17\n")
     return str(path)
-
-
-def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    options = {"capture_output": True, "text": True, "check": False, "timeout": 300} | options
-    environment = ENVIRONMENT | options.pop("environment", {})
-    return subprocess.run([*KVLEDGER, *arguments], env=environment, **options)
 
 
 def cells(output: str) -> list[list[str]]:
@@ -67,19 +58,9 @@ def rows(output: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells(output) if row}
 
 
-def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return what ``--json`` prints."""
-    assert main([*arguments, "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return json.loads(out)
-
-
 # --------------------------------------------------------------------------- account
 def test_account_of_lengths_given(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["account", "--lengths", "5,9,17", "--page-size", "8,4,1,4"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
+    out = said(["account", "--lengths", "5,9,17", "--page-size", "8,4,1,4"], capsys)
     assert cells(out)[:8] == [
         ["lengths given: 3 requests, 31 tokens, mean 10.3, longest 17"],
         [],
@@ -94,8 +75,7 @@ def test_account_of_lengths_given(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_account_of_costs(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--test-sizes", "1,2,4,8,16", "--model", "Llama-3.1-8B"]
-    assert main(["account", lengths, "--c", "0,0.25,1,4,1/3", *sizes]) == 0
-    table = cells(capsys.readouterr().out)
+    table = cells(said(["account", lengths, "--c", "0,0.25,1,4,1/3", *sizes], capsys))
     start = table.index(["c (token slots a page)", "best page size", "cost"])
     assert table[start + 1 : start + 6] == [
         ["0", "1", "31.00"], ["1/4", "2", "38.25"], ["1", "4", "50.00"], ["4", "8", "72.00"],
@@ -110,9 +90,7 @@ def test_account_of_costs(lengths: str, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_account_of_a_committed_trace(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--page-size", "16,32", "--reserve", "2048,pow2", "--model", "Llama-3.1-8B"]
-    assert main(["account", "azure_conv_2023", *arguments, "--kv-memory", "60GiB"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
+    out = said(["account", "azure_conv_2023", *arguments, "--kv-memory", "60GiB"], capsys)
     trace = load_lengths("azure_conv_2023").total
     table = rows(out)
     paged = kv.paged(trace, 16)
@@ -130,15 +108,15 @@ def test_account_of_a_committed_trace(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_prompts_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["account", "azure_code_2023", "--of", "prompt", "--page-size", "16"]) == 0
-    assert "8,819 prompts, 18,059,974 tokens" in capsys.readouterr().out
+    assert "8,819 prompts, 18,059,974 tokens" in said(
+        ["account", "azure_code_2023", "--of", "prompt", "--page-size", "16"], capsys
+    )
 
 
 def test_a_gzipped_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"prompt_tokens,output_tokens\n5,4\n"))
-    assert main(["account", str(path), "--page-size", "4"]) == 0
-    assert "t: 1 requests, 9 tokens" in capsys.readouterr().out
+    assert "t: 1 requests, 9 tokens" in said(["account", str(path), "--page-size", "4"], capsys)
 
 
 FIELDS = ("requests", "logical_tokens", "allocated_slots", "tail_slack_slots", "reserved_slots")
@@ -228,8 +206,7 @@ def test_layers_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(g["kv_bytes_per_token"] for g in model["groups"]) == model["kv_bytes_per_token"]
     growing = [g["kv_bytes_per_token"] for g in model["groups"] if g["window"] is None]
     assert sum(growing) == model["growth_bytes_per_token"]
-    assert main(["models", "Gemma-2-9B"]) == 0
-    table = cells(capsys.readouterr().out)
+    table = cells(said(["models", "Gemma-2-9B"], capsys))
     assert ["Gemma-2-9B", "window", "21", "8", "256", "4,096", "172,032", "-"] in table
     assert ["Gemma-2-9B", "full", "21", "8", "256", "-", "172,032", "-"] in table
 
@@ -253,16 +230,14 @@ def test_layers_that_drop_tokens_are_accounted_apart(capsys: pytest.CaptureFixtu
         assert each["allocated_bytes"] == held.allocated_bytes
         parts = ("kept", "tail_slack", "expired", "page_padding", "layer_padding")
         assert each["allocated_bytes"] == sum(each[f"{part}_bytes"] for part in parts)
-    assert main(arguments) == 0
-    table = rows(capsys.readouterr().out)
+    table = rows(said(arguments, capsys))
     assert table["52 window of 1,024"][:3] == ["64", "64", f"{expected[-1][1].pages:,}"]
 
 
 def test_layers_that_keep_all_need_no_second_table(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["account", "--lengths", "5,9,17", "--model", "Llama-3.1-8B"]
     assert answer(arguments, capsys)["layer_groups"] == []
-    assert main(arguments) == 0
-    assert "every layer is charged" not in capsys.readouterr().out
+    assert "every layer is charged" not in said(arguments, capsys)
 
 
 def test_layers_that_no_one_page_size_fits_are_said_to_be() -> None:
@@ -284,8 +259,7 @@ def test_decide_is_the_decision(capsys: pytest.CaptureFixture[str]) -> None:
         load_requests("azure_conv_2023"), "Llama-3.1-8B", page_sizes=[1, 2, 4, 8, 16, 32]
     )
     assert found == {"command": "decide", "left_out": {}, **decision.as_dict()}
-    assert main(["decide", *arguments, "--page-size", "1,2,4,8,16,32"]) == 0
-    out = capsys.readouterr().out
+    out = said(["decide", *arguments, "--page-size", "1,2,4,8,16,32"], capsys)
     assert out.startswith(decision.text())
     table = rows(out)
     assert table["16"][-2:] == ["yes" if 16 in decision.answer.near else "no", table["16"][-1]]
@@ -302,8 +276,7 @@ def test_decide_by_measurement_and_kernel(
     assert found["read"]["device"] == record.label
     assert found["tolerance"] == "1/20"
     assert found["structures"] == []
-    assert main(arguments) == 0
-    assert f"measured on {record.label}" in capsys.readouterr().out
+    assert f"measured on {record.label}" in said(arguments, capsys)
 
 
 def test_decide_takes_the_latest_record_of_a_gpu(
@@ -371,8 +344,7 @@ def test_replay_is_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
 def test_replay_of_a_memory_and_of_reservations(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["replay", "azure_conv_2023", "--first", "300", "--model", "Llama-3.1-8B"]
     arguments += ["--kv-memory", "4GiB", "--step-time", "0.02,0,0"]
-    assert main([*arguments, "--reserve", "pow2"]) == 0
-    out = capsys.readouterr().out
+    out = said([*arguments, "--reserve", "pow2"], capsys)
     assert "300 requests, reserve pow2, a pool of 32,768 slots, at their times" in out
     table = rows(out)
     assert table["tail slack"] == ["0.00%"]
@@ -430,8 +402,7 @@ def test_diff_of_two_built_books(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert printed.splitlines()[0].startswith(f"From 0.1.0 in {old} to 0.2.0 in {new}: 1 number")
     assert printed.splitlines()[-1] == f"wrote {out}"
     assert "- `a.b`: 9 slots, now 10 slots." in out.read_text(encoding="utf-8").splitlines()
-    assert main(["diff", new, new]) == 0
-    assert "nothing changed, nothing added or removed" in capsys.readouterr().out
+    assert "nothing changed, nothing added or removed" in said(["diff", new, new], capsys)
 
 
 def test_diff_obeys_no_text_from_outside(
@@ -439,8 +410,7 @@ def test_diff_obeys_no_text_from_outside(
 ) -> None:
     old = built(tmp_path / "old", number("a.b", "9"))
     new = built(tmp_path / "new", number("a.b", "\x1b[2J[bold]9\u202e |", unit="text"))
-    assert main(["diff", old, new, "--out", str(tmp_path / "changes.md")]) == 0
-    out = capsys.readouterr().out
+    out = said(["diff", old, new, "--out", str(tmp_path / "changes.md")], capsys)
     assert all(line.isprintable() for line in out.splitlines())
     assert r"\x1b[2J[bold]9\u202e |" in out
     assert all(line.isprintable() for line in (tmp_path / "changes.md").read_text().splitlines())
@@ -461,8 +431,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_lists_every_command_and_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    out = capsys.readouterr().out
+    out = said(["--help"], capsys)
     assert all(re.search(rf"^\W*{name}\s", out, re.M) for name in COMMANDS)
     text = " ".join(out.split())
     assert "Exit status: 0 done; 1 an error" in text
@@ -638,11 +607,7 @@ def test_bad_input_is_one_line_and_exit_2(
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
     given = [a.format(lengths=lengths, folder=tmp_path) for a in arguments]
-    assert main(given) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("kvledger: ")
-    assert err.count("\n") == 1
+    err = refusal(given, capsys)
     assert len(err) < 2000
     assert message in err
     assert sorted(tmp_path.rglob("*")) == before
@@ -653,9 +618,7 @@ def test_an_unknown_format_lists_the_formats(
 ) -> None:
     path = tmp_path / "odd.csv"
     path.write_text("a,b\n1,2\n")
-    assert main(["account", str(path)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
+    err = refusal(["account", str(path)], capsys)
     assert "azure: CSV with columns TIMESTAMP" in err
 
 
@@ -773,28 +736,6 @@ def test_a_locale_without_letters_shows_them_written_out(tmp_path: Path) -> None
     assert done.stdout.startswith("gr\\xf6\\xdfe: 1 requests")
 
 
-def on_a_terminal(*arguments: str) -> str:
-    """Return what a command writes to a terminal, stderr included."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*KVLEDGER, *arguments], stdout=theirs, stderr=theirs, stdin=theirs,
-        env=ENVIRONMENT | {"TERM": "xterm-256color"},
-    )  # fmt: skip
-    os.close(theirs)
-    text = b""
-    while True:
-        try:
-            chunk = os.read(ours, 1 << 16)
-        except OSError:  # the terminal is gone with the process
-            break
-        if not chunk:
-            break
-        text += chunk
-    assert process.wait(timeout=60) == 0
-    os.close(ours)
-    return text.decode()
-
-
 def test_a_terminal_gets_the_same_words_with_a_rule() -> None:
     arguments = ("account", "--lengths", "5,9,17", "--page-size", "4")
     shown, piped = on_a_terminal(*arguments), run(*arguments).stdout
@@ -872,19 +813,14 @@ def test_units_of_1000_and_of_1024_differ() -> None:
     assert {unit: parse_bytes(f"1{unit}") for unit in UNITS} == UNITS
 
 
+NO_BYTES = ["", "GiB", "-1GiB", "1e9", "1_000", "1,000", "٦GiB", "60 bananas", "60GB; rm", "inf"]
+NO_BYTES += [True, None]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "accepted: bytes as a whole number"),
-        ("GiB", "accepted: bytes as a whole number"),
-        ("-1GiB", "accepted: bytes as a whole number"),
-        ("1e9", "accepted: bytes as a whole number"),
-        ("1_000", "accepted: bytes as a whole number"),
-        ("1,000", "accepted: bytes as a whole number"),
-        ("٦GiB", "accepted: bytes as a whole number"),
-        ("60 bananas", "accepted: bytes as a whole number"),
-        ("60GB; rm", "accepted: bytes as a whole number"),
-        ("inf", "accepted: bytes as a whole number"),
+        *((text, "accepted: bytes as a whole number") for text in NO_BYTES),
         ("60G", "say 60GB (powers of 1000) or 60GiB (powers of 1024)"),
         ("1.5k", "say 1.5kB (powers of 1000) or 1.5KiB"),
         ("60Gi", "say 60GB"),
@@ -893,8 +829,6 @@ def test_units_of_1000_and_of_1024_differ() -> None:
         ("0", "accepted: from 1 byte"),
         ("0.4B", "accepted: from 1 byte"),
         ("9999999PiB", "accepted: from 1 byte"),
-        (True, "accepted: bytes as a whole number"),
-        (None, "accepted: bytes as a whole number"),
     ],
 )
 def test_units_that_do_not_parse(text: Any, message: str) -> None:

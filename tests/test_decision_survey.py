@@ -80,7 +80,6 @@ def test_moves_by_hand() -> None:
 @given(st.integers(1, 10**5), st.fractions(0, 2), st.fractions("1/1000", "1/10"))
 def test_the_rule_is_each_costs_share(tokens: int, c: Fraction, tolerance: Fraction) -> None:
     low, high = survey.rule_ends(Fraction(tokens), c, tolerance)
-    assert low is not None
     assert (high - 1) / 2 == tolerance * tokens  # slack of uniform remainders
     assert c == 0 or c / low == tolerance  # time of the pages of a token
     assert survey.rule_ends(Fraction(tokens))[0] is None
@@ -121,7 +120,6 @@ def test_needed_asks_each_trace_for_each_page_size(workloads: dict[str, Workload
 def test_token_bytes_below_which_pages_of_one_slot_are_out(workloads: dict[str, Workload]) -> None:
     decision = decide(workloads["azure_conv_2023"], LLAMA)
     least = survey.least_token_bytes(decision, 1)
-    assert least is not None
     for n_bytes, near in ((least + 100, True), (least - 100, False)):
         half = int(n_bytes / 2)  # bytes a head's element pair, one layer, one head
         model = kv.Model("x", full_layers=1, kv_heads=1, head_dim=half, bytes_per_element=1)

@@ -35,6 +35,7 @@ import pytest
 from attention_records import made_record, write_made
 from browser.driver import FLAGS, find_chromium
 from browser.whole import violations
+from command_line import ENVIRONMENT, KVLEDGER, run
 from playwright.sync_api import sync_playwright
 
 import kvledger as kv
@@ -65,15 +66,11 @@ from proofbook.files import whole_folder
 from proofbook.showing.tables import csv_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
-KVLEDGER = [sys.executable, "-m", "kvledger"]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent)}
 MEMORY = ("--model", "Llama-3.1-8B", "--kv-memory", "8GiB")
 
 
 def report(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    options = {"capture_output": True, "text": True, "check": False, "timeout": 300} | options
-    return subprocess.run([*KVLEDGER, "report", *arguments], env=ENVIRONMENT, **options)
+    return run("report", *arguments, **options)
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -192,7 +189,6 @@ def test_the_marks_are_where_the_report_reads(made: Made) -> None:
     assert MARKS["folder"] in str(made.trace)
     trace = kv.load_trace(made.trace)
     assert int(MARKS["length"]) in trace.prompt_tokens
-    assert trace.page_ids is not None
     assert any(int(MARKS["id"]) in ids for ids in trace.page_ids)
 
 
@@ -853,7 +849,6 @@ def test_the_decision_names_its_device_or_says_that_it_is_not_measured(
     record = made_record("cuda")
     write_made(tmp_path, record)
     decision = findings.decision_of(work)
-    assert decision is not None
     text = findings.decided(decision)
     assert "In time alone, page" in text
     assert f"Reading was measured on {record.label}" in text

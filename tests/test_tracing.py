@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
-import sys
-import termios
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import ENVIRONMENT, KVLEDGER, answer, on_a_terminal, refusal, run, said
 from editions import book, figure, glued, notebook, number, sha256, write_checkout
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kvledger as kv
 from kvledger.cli import main
 from proofbook.build.pictures import agree, remake, trace
 from proofbook.catalogue import Catalogue, write_catalogue
@@ -29,7 +25,6 @@ from proofbook.errors import InputError
 from proofbook.showing import MARK
 from proofbook.stamps import read_stamp, stamped_png, stamped_svg
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(kv.__file__).parent.parent), "COLUMNS": "200"}
 PLAIN_SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="4pt" height="4pt"><g/></svg>'
 OLD, NEW = "page_size,share\n1,0\n16,0.3\n", "page_size,share\n1,0\n16,0.4\n"
 
@@ -61,22 +56,6 @@ def write_book(folder: Path, *entries: Any) -> str:
     return str(folder)
 
 
-def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
-    assert main([*arguments, "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return json.loads(out)
-
-
-def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.removesuffix("\n").isprintable()
-    return err
-
-
 # --------------------------------------------------------------------------- a picture and the book
 @pytest.mark.parametrize("name", ["fig-a.svg", "taken from a review.PNG", "no-suffix"])
 def test_a_picture_by_any_name(
@@ -88,8 +67,7 @@ def test_a_picture_by_any_name(
     found = answer(["figure", str(path), "--book", folder], capsys)
     assert found["stamp"] == stamp()
     assert (found["current"], found["same_sources"]) == (True, True)
-    assert main(["figure", str(path), "--book", folder]) == 0
-    out = capsys.readouterr().out
+    out = said(["figure", str(path), "--book", folder], capsys)
     assert "Current: the same data, made with the same code." in out
     for part in ("Pages hold less", "kvledger 0.1.0", "chapters/first.html#fig-a", "draw",
                  sha256(OLD), "5" * 64, "CC BY 4.0", "computed"):  # fmt: skip
@@ -101,22 +79,19 @@ def test_a_picture_beside_the_book(tmp_path: Path, capsys: pytest.CaptureFixture
     folder = write_book(tmp_path / "html", figure("fig-a", OLD))
     found = answer(["figure", str(path), "--book", folder], capsys)
     assert (found["current"], found["same_sources"]) == (True, False)
-    assert main(["figure", str(path), "--book", folder]) == 0
-    out = capsys.readouterr().out
+    out = said(["figure", str(path), "--book", folder], capsys)
     assert "Code or other data of the project changed since (77777777, now 55555555)." in out
     assert "now titled     Pages hold less" in out
     path = write_svg(tmp_path / "sent by mail.svg")
     folder = write_book(tmp_path / "html", figure("fig-a", NEW))
     assert answer(["figure", str(path), "--book", folder], capsys)["current"] is False
-    assert main(["figure", str(path), "--book", folder]) == 0
-    out = capsys.readouterr().out
+    out = said(["figure", str(path), "--book", folder], capsys)
     assert f"Not current: its data were {sha256(OLD)[:8]}, version 0.2.0 of the book shows" in out
     path = write_png(tmp_path / "a.png", id="fig-ab")
     folder = write_book(tmp_path / "html", figure("fig-a"), figure("fig-abc"))
     found = answer(["figure", str(path), "--book", folder], capsys)
     assert (found["entry"], found["current"]) == (None, False)
-    assert main(["figure", str(path), "--book", folder]) == 0
-    out = capsys.readouterr().out
+    out = said(["figure", str(path), "--book", folder], capsys)
     assert "Not current: version 0.2.0 of the book has no fig-ab." in out
     assert "The nearest are fig-abc, fig-a." in out
     again = ["figure", str(path), "--book", folder, "--again", "--out", str(tmp_path / "out")]
@@ -384,7 +359,7 @@ SLOW = "import os, time\nopen('../started', 'w').write(str(os.getpid()))\ntime.s
 def test_an_interrupt_leaves_nothing(tmp_path: Path, ending: signal.Signals, status: int) -> None:
     root = checkout(tmp_path / "book", before=SLOW)
     process = subprocess.Popen(
-        [sys.executable, "-m", "kvledger", "figure", "fig-a", "--again", "--out", "../out"],
+        [*KVLEDGER, "figure", "fig-a", "--again", "--out", "../out"],
         cwd=root, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         # A shell starts what runs in the background with interrupts ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -407,30 +382,12 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, ending: signal.Signals, sta
 @pytest.mark.slow
 def test_progress_is_for_a_terminal(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book")
-    command = [sys.executable, "-m", "kvledger", "figure", "fig-a", "--again", "--out"]
-    piped = subprocess.run(
-        [*command, "../piped"], cwd=root, env=ENVIRONMENT, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    command = ("figure", "fig-a", "--again", "--out")
+    piped = run(*command, "../piped", cwd=root)
     assert (piped.returncode, piped.stderr) == (0, "")
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 120))
-    shown = subprocess.Popen([*command, "../shown"], cwd=root, env=ENVIRONMENT,
-                             stdout=subprocess.DEVNULL, stderr=theirs)  # fmt: skip
-    os.close(theirs)
-    text = b""
-    while True:
-        try:
-            chunk = os.read(ours, 1 << 16)
-        except OSError:  # the terminal is gone with the process
-            break
-        if not chunk:
-            break
-        text += chunk
-    os.close(ours)
-    assert shown.wait(timeout=60) == 0
-    assert "chapters/first" in text.decode()
-    assert "2/2" in text.decode()
+    text = on_a_terminal(*command, "../shown", cwd=root, stdout=subprocess.DEVNULL)
+    assert "chapters/first" in text
+    assert "2/2" in text
 
 
 # --------------------------------------------------------------------------- cite

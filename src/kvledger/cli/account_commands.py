@@ -25,14 +25,13 @@ Policy = dict[str, Any]
 
 #: What is shown of layers of several kinds where no page size is asked for.
 _COMMON_PAGE_SIZE = 16
-_GROUP_BYTES = (
+_GROUP_BYTES: tuple[str, ...] = (
     "allocated_bytes",
     "kept_bytes",
     "tail_slack_bytes",
     "expired_bytes",
-    "page_padding_bytes",
-    "layer_padding_bytes",
 )
+_GROUP_BYTES += ("page_padding_bytes", "layer_padding_bytes")
 
 
 def account(
@@ -111,10 +110,8 @@ def account(
             "longest": table.max_tokens,
             "left_out": about.left_out,
         },
-        "model": None
-        if shape is None
-        else {"name": shape.name, "kv_bytes_per_token": shape.kv_bytes_per_token},
-        "kv_memory": None if memory is None else {"bytes": memory, "slots": slots},
+        "model": shape and {"name": shape.name, "kv_bytes_per_token": shape.kv_bytes_per_token},
+        "kv_memory": memory and {"bytes": memory, "slots": slots},
         "ledgers": [_ledger_document(policy, ledger, shape) for policy, ledger in ledgers],
         "layer_groups": groups[1],
         "best": [{"c": each, "page_size": f.page_size, "cost": f.cost} for each, f in best],
@@ -298,12 +295,11 @@ def models(
     columns += [] if n_bytes is None else [f"slots in {kv_memory}"]
     rows = []
     for shape in shapes:
-        row = [shape.name, f"{shape.layers:,}", f"{shape.kv_bytes_per_token:,}"]
-        capped = bool(shape.window_layers)
-        row.append(f"{shape.growth_bytes_per_token:,}" if capped else "-")
-        row.append(bytes_text(shape.window_cap_bytes) if capped else "-")
-        row += [] if n_bytes is None else [f"{n_bytes // shape.kv_bytes_per_token:,}"]
-        rows.append(row)
+        row, windows = [shape.name, f"{shape.layers:,}", f"{shape.kv_bytes_per_token:,}"], ["-"] * 2
+        if shape.window_layers:
+            windows = [f"{shape.growth_bytes_per_token:,}", bytes_text(shape.window_cap_bytes)]
+        slots = [] if n_bytes is None else [f"{n_bytes // shape.kv_bytes_per_token:,}"]
+        rows.append([*row, *windows, *slots])
     document = {
         "command": "models",
         "dtype": dtype,
@@ -325,10 +321,9 @@ def _groups_table(shapes: list[Model]) -> Table:
     rows = []
     for shape in shapes:
         for group in shape.groups:
-            heads = None if group.kind == "state" else group.kv_heads
-            head = None if group.kind == "state" else group.head_dim
+            heads = (None, None) if group.kind == "state" else (group.kv_heads, group.head_dim)
             kept = group.kv_bytes_per_token or None, group.state_bytes_per_request or None
-            cells = (heads, head, group.window, *kept)
+            cells = (*heads, group.window, *kept)
             row = [shape.name, group.kind, f"{group.layers:,}"]
             rows.append(row + ["-" if each is None else f"{each:,}" for each in cells])
     return Table(columns, rows, left=2)

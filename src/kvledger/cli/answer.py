@@ -24,15 +24,10 @@ class Table(NamedTuple):
     left: int = 1
 
 
-Parts = Sequence[str | Table]
-
-
-def answer(parts: Parts, document: Mapping[str, Any], as_json: bool) -> str:
+def answer(parts: Sequence[str | Table], document: Mapping[str, Any], as_json: bool) -> str:
     """Return lines and tables as text, or the document as JSON, without the last line's end."""
-    return json_text(document) if as_json else _for_people(parts)
-
-
-def _for_people(parts: Parts) -> str:
+    if as_json:
+        return json_text(document)
     from rich import box  # a tenth of a second that --json does not wait for
     from rich.console import Console
     from rich.table import Table as RichTable

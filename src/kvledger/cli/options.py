@@ -150,8 +150,8 @@ def memory_slots(memory: str, model: Model, page_size: int = 1) -> int:
 
 def reading(read_as: str | None, unusable: str | None) -> dict[str, Any]:
     """Return the options of reading that were given."""
-    given = {"format": read_as, "unusable": unusable}
-    return {name: value for name, value in given.items() if value is not None}
+    given = {"format": read_as, "unusable": unusable}.items()
+    return {name: value for name, value in given if value is not None}
 
 
 def read_trace(text: str, options: Mapping[str, Any]) -> Trace:

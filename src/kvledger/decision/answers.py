@@ -32,11 +32,7 @@ class End(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The page sizes within a share of the best, by one measure.
-
-    ``below`` and ``above`` are None where the smallest or the largest page size tested is good
-    enough.
-    """
+    """The page sizes within a share of the best; no ``below`` or ``above`` where none is tested."""
 
     of: str
     best: int
@@ -191,9 +187,7 @@ def range_words(answer: Answer | None) -> str:
     """Write a range of page sizes, or that it was not measured."""
     if answer is None:
         return NOT_MEASURED
-    if answer.low == answer.high:
-        return str(answer.best)
-    return f"{answer.low} to {answer.high}"
+    return str(answer.best) if len(answer.near) == 1 else f"{answer.low} to {answer.high}"
 
 
 def span_words(sizes: Sequence[int] | None) -> str:
@@ -203,16 +197,13 @@ def span_words(sizes: Sequence[int] | None) -> str:
 
 def sentence(what: str, answer: Answer) -> str:
     """Say in one sentence which page sizes are within a percent of the best, and what ends them."""
-    if answer.low == answer.high:
-        text = f"{what}, pages of {answer.best:,} are best, and no other is within a percent"
-    else:
-        text = (
-            f"{what}, page sizes from {answer.low:,} to {answer.high:,} are within a percent of "
-            f"the best, {answer.best:,}"
-        )
+    text = f"pages of {answer.best:,} are best, and no other is within a percent"
+    if answer.low != answer.high:
+        sizes = f"page sizes from {answer.low:,} to {answer.high:,}"
+        text = f"{sizes} are within a percent of the best, {answer.best:,}"
     if answer.above is not None:
         text += f"; above, it is the {TERMS[answer.above.term]} that grows most"
-    return f"{text}."
+    return f"{what}, {text}."
 
 
 def answer_lines(
@@ -268,15 +259,13 @@ def prefix_words(lost_slots: Fraction, page_size: int, prefixes: CommonPrefixes 
 
 def change_words(change: Change, best: int, bytes_per_token: int) -> str:
     """Say what would have to be different for another page size to be as good as the best."""
-    conditions = []
+    ways = []
     if change.c_slots is not None:
         n_bytes = number(change.c_slots * bytes_per_token)
-        conditions.append(f"a page cost {number(change.c_slots)} slots ({n_bytes} bytes)")
+        ways.append(f"a page cost {number(change.c_slots)} slots ({n_bytes} bytes)")
     if change.mean_tokens is not None:
-        conditions.append(f"requests held {number(change.mean_tokens)} tokens on average")
+        ways.append(f"requests held {number(change.mean_tokens)} tokens on average")
     if change.page_size < best:
-        lost = number(change.lost_slots)
-        conditions.append(f"rounding lost {lost} slots more of a request's prefix")
-    if conditions:
-        return f"For {change.page_size} to be as good: if {', or '.join(conditions)}."
-    return f"For {change.page_size} to be as good: no cost a page and no length does it."
+        ways.append(f"rounding lost {number(change.lost_slots)} slots more of a request's prefix")
+    how = f"if {', or '.join(ways)}" if ways else "no cost a page and no length does it"
+    return f"For {change.page_size} to be as good: {how}."

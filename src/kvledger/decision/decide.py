@@ -157,10 +157,7 @@ class Decision:
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """What would have to be different for half and for twice the best page size to be as good.
-
-        Half and twice, or the nearest tested beyond them; one is left out where there is none.
-        """
+        """What would make half and twice the best page size, or the nearest beyond, as good."""
         tested = list(self._lines)
         smaller = [size for size in tested if 2 * size <= self.answer.best]
         larger = [size for size in tested if size >= 2 * self.answer.best]
@@ -225,14 +222,10 @@ class Decision:
         import pandas as pd
 
         shown = {cost.page_size for cost in self.sizes} if every else self._shown
+        columns = ("page_size", "entries", *TERMS, "memory_slots", "time_slots", "total_slots")
         rows = [
             {
-                "page_size": cost.page_size,
-                "entries": cost.entries,
-                **{term: getattr(cost, term) for term in TERMS},
-                "memory_slots": cost.memory_slots,
-                "time_slots": cost.time_slots,
-                "total_slots": cost.total_slots,
+                **{column: getattr(cost, column) for column in columns},
                 "total_bytes": cost.total_slots * self.shape.bytes_per_token,
                 "allocations_per_token": cost.allocations_per_token,
                 "allocation_ns": self._allocation_ns(cost),

@@ -100,12 +100,13 @@ def moves(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for end, words in _ENDS.items():
-        row = {"answer": words, "least": frame[end].min(), "greatest": frame[end].max()}
-        for moved, fixed in (("trace", "model"), ("model", "trace")):
+        row = [words, frame[end].min(), frame[end].max()]
+        for fixed in ("model", "trace"):
             groups = (group[end].tolist() for _, group in frame.groupby(fixed, sort=False))
-            row[f"{moved}_factor"] = max(Fraction(max(each), min(each)) for each in groups)
+            row.append(max(Fraction(max(each), min(each)) for each in groups))
         rows.append(row)
-    return _frame(rows)
+    columns = ["answer", "least", "greatest", "trace_factor", "model_factor"]
+    return pd.DataFrame(rows, columns=columns, dtype=object)
 
 
 def rule_ends(
@@ -285,18 +286,11 @@ def kernels(decision: Decision) -> pd.DataFrame:
             continue
         least = min(accepted, key=lambda cost: (cost.total_slots, -cost.page_size))
         near = [size for size in answer.near if rule.accepts_size(size)]
-        few = ", ".join(map(str, near)) or "none"
-        rows.append(
-            {
-                "kernel": rule.label,
-                "accepts": rule.accepts,
-                "default": rule.default,
-                "near": few if len(near) <= 3 else span_words(near),
-                "least": least.page_size,
-                "excess_share": least.total_slots / answer.cost_slots - 1,
-            }
-        )
-    return _frame(rows)
+        words = span_words(near) if len(near) > 3 else ", ".join(map(str, near)) or "none"
+        excess = least.total_slots / answer.cost_slots - 1
+        rows.append([rule.label, rule.accepts, rule.default, words, least.page_size, excess])
+    columns = ["kernel", "accepts", "default", "near", "least", "excess_share"]
+    return pd.DataFrame(rows, columns=columns, dtype=object)
 
 
 def measured(
