@@ -221,8 +221,7 @@ def read_words(decision: Decision) -> str:
 
 def read_interval(decision: Decision) -> tuple[float, float, float | None] | None:
     """Return the measured cost of reading and the ends of its interval, for a drawing."""
-    read = decision.read
-    if read is None:
+    if (read := decision.read) is None:
         return None
     high = None if read.c_high is None else float(read.c_high)
     return float(read.c_slots), float(read.c_low), high

@@ -40,12 +40,11 @@ _GATHERS = "gather"  # a peer that copies pages before it reads them comes last
 
 
 class CacheShape(NamedTuple):
-    """What a page-size decision needs of a model.
+    """What a page-size decision needs of a model; a page size does not change its fixed states.
 
     ``groups`` counts the kinds of layers that keep page tables of their own; ``kv_heads`` and
     ``layer_bytes`` are those of one layer, None where layers differ, and ``latent`` says whether
-    one vector stands for K and V. Fixed states are no part of it: a page size does not change
-    them.
+    one vector stands for K and V.
     """
 
     name: str

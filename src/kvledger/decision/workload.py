@@ -211,13 +211,9 @@ def workload_of(
 ) -> Workload:
     """Reduce a trace, or lengths in any accepted form, to what a page-size decision needs.
 
-    Parameters
-    ----------
-    trace : Trace, LengthMarginals, lengths, str or Path
-        A trace grows: lengths are averaged from prompt to end. Plain lengths or counts are taken
-        as requests hold them. A name or path is read by :func:`~kvledger.load_lengths`.
-    held_together : int
-        Requests in a row that share prefixes, where the trace has page ids.
+    A trace grows: lengths are averaged from prompt to end. Plain lengths or counts are taken as
+    requests hold them. A name or path is read by :func:`~kvledger.load_lengths`. Where there are
+    page ids, ``held_together`` requests in a row share prefixes.
 
     Examples
     --------

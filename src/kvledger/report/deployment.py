@@ -114,10 +114,9 @@ class Settings:
 
     Parameters
     ----------
-    trace : str
-        A file's base name, or a committed trace.
-    model : str
-        A known model, or the base name of a ``config.json`` or of its folder.
+    trace, model : str
+        A file's base name, or a committed trace; a known model, or the base name of a
+        ``config.json`` or of its folder.
     kv_memory : str
         As :func:`~kvledger.core.units.parse_bytes` reads it.
     model_name : str, optional

@@ -214,10 +214,7 @@ FORMATS = {
 
 
 def decision_of(work: Deployment) -> Decision | None:
-    """Weigh the costs of a page size, with the latest measurement of a GPU if there is one.
-
-    None where a request is longer than what growth is averaged over.
-    """
+    """Weigh a page size's costs, with the latest record of a GPU; None for too long requests."""
     from kvledger.decision.decide import decide
     from kvledger.decision.workload import LONGEST
     from kvledger.measure.record import latest_record
@@ -247,5 +244,4 @@ def decided(decision: Decision | None) -> str:
 def costs(decision: Decision) -> pd.DataFrame:
     """Return the costs of the page sizes that a short table shows, in slots a request."""
     columns = [name.replace(" ", "_") for name in FORMATS]
-    frame: pd.DataFrame = decision.frame()[["page_size", *columns, "kernels"]]
-    return frame
+    return pd.DataFrame(decision.frame()[["page_size", *columns, "kernels"]])

@@ -96,10 +96,9 @@ def ledgers(work: Deployment) -> dict[str, Ledger]:
 
 
 def fitting(work: Deployment, named: Mapping[str, Ledger]) -> pd.DataFrame:
-    """Say what each policy holds for a request, and how many of the mean size fit the memory.
+    """Say what each policy holds for a mean request, and how many of that size fit the memory.
 
-    Columns: policy, slots_per_request and MiB_per_request (means), unused_share (of allocated
-    slots), fit (requests).
+    Columns: policy, slots_per_request, MiB_per_request, unused_share (of slots), fit (requests).
     """
     rows = []
     for name, ledger in named.items():
@@ -126,10 +125,9 @@ def tail_slack(work: Deployment) -> pd.DataFrame:
 
 
 def sharing(work: Deployment) -> pd.DataFrame | None:
-    """Count the blocks that requests share with neighbours, for growing neighbourhoods.
+    """Count the blocks that requests share with more and more neighbours.
 
-    Columns: window_requests, logical_blocks, shared_blocks, shared_share. None where the trace
-    has no page ids, or a request holds one twice.
+    Columns: window_requests, logical_blocks, shared_blocks, shared_share. None without usable ids.
     """
     trace = work.arrivals
     if trace is None or trace.page_ids is None:
