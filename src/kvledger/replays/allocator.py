@@ -365,12 +365,8 @@ class PagePool:
         is the last to hold a page writes in place.
 
         ``tokens`` is a number of tokens, or their ids. Pages complete from here on have a key,
-        and can be found, only while all ids are known. None is returned if there is no room now.
-
-        Raises
-        ------
-        LedgerError
-            If the table is not held, or the pool can never hold so many tokens of one sequence.
+        and can be found, only while all ids are known. None is returned if there is no room now;
+        a table that is not held, or so many tokens that they can never fit, is a LedgerError.
 
         Examples
         --------

@@ -1,9 +1,6 @@
 """The compiled loop of a replay: requests arrive, are admitted, grow, are preempted, and leave.
 
-One step: every running request, in the order of admission, gets the slots of its next tokens; if
-memory is missing, the latest admitted is preempted. If none was, requests are admitted first come
-first served. Then the step is recorded. Then every request that has computed all its tokens
-samples one; those with all their outputs are freed.
+What one step does is told in :func:`kvledger.replay`.
 
 Nothing here is stored per token: state is linear in the requests and in what runs at one time.
 All that is compiled stands in this file: numba's cache of compiled code looks at no other. It is

@@ -1,7 +1,6 @@
 """Replays beside each other: the tables that the chapter on growth shows and draws.
 
-Shares are of the pool's capacity. Sharing is never one of them: what is spared is a column of its
-own.
+Shares are of the pool's capacity. Sharing is never one of them: it is a column of its own.
 """
 
 from __future__ import annotations
@@ -205,10 +204,7 @@ def evenly(trace: Trace) -> Trace:
 def in_bursts(trace: Trace, size: int) -> Trace:
     """Return the same requests at the same mean rate, ``size`` of them at one time.
 
-    Raises
-    ------
-    LedgerError
-        If the trace has no times or a single request, or the size is below one.
+    A trace without times or of a single request, and a size below one, are a LedgerError.
 
     Examples
     --------
@@ -219,15 +215,9 @@ def in_bursts(trace: Trace, size: int) -> Trace:
     if trace.arrival_s is None or trace.n_requests < 2:
         raise LedgerError(f"{trace!r} has no times to spread; accepted: times, and two requests")
     apart = trace.arrival_s[-1] / (trace.n_requests - 1)
-    return Trace(
-        trace.prompt_tokens,
-        trace.output_tokens,
-        np.arange(trace.n_requests) // size * size * apart,
-        trace.page_ids,
-        trace.page_ids_size,
-        name=trace.name,
-        skipped=trace.skipped,
-    )
+    arrivals = np.arange(trace.n_requests) // size * size * apart
+    tokens, ids = (trace.prompt_tokens, trace.output_tokens), (trace.page_ids, trace.page_ids_size)
+    return Trace(*tokens, arrivals, *ids, name=trace.name, skipped=trace.skipped)
 
 
 def hit_rates(

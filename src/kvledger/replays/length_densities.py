@@ -98,12 +98,8 @@ def fit_lengths(
     """Find the lengths that have the moments given.
 
     ``targets`` are moments by name: four of them, or mean_prompt and mean_output for exponential
-    lengths. The rest is as in :class:`Lengths`.
-
-    Raises
-    ------
-    LedgerError
-        For other moments or families, or if no such lengths are found.
+    lengths. The rest is as in :class:`Lengths`. Other moments or families, and moments that no
+    such lengths have, are a LedgerError.
 
     Examples
     --------

@@ -210,11 +210,9 @@ class Arrivals:
     def __post_init__(self) -> None:
         for field in ("base_s", "running_s", "prefill_s", "speed"):
             value = getattr(self, field)
-            least_open = field in ("base_s", "speed")
-            if not isinstance(value, int | float) or not (
-                0 <= value < float("inf") and (value > 0 or not least_open)
-            ):
-                kind = "above" if least_open else "of at least"
+            kind = "above" if field in ("base_s", "speed") else "of at least"
+            in_range = isinstance(value, int | float) and 0 <= value < float("inf")
+            if not in_range or (value == 0 and kind == "above"):
                 raise LedgerError(f"{field} is {value!r}; a finite number {kind} 0 is accepted")
 
 

@@ -87,9 +87,8 @@ def replay(
     Raises
     ------
     LedgerError
-        For a capacity that is no whole number of pages or smaller than one, a watermark that
-        leaves none, an arrival clock for a trace without times, page ids that do not fit the page
-        size, or numbers out of range.
+        For a capacity that is no whole number of pages, an arrival clock for a trace without
+        times, page ids that do not fit the page size, or numbers out of range.
 
     Examples
     --------

@@ -21,8 +21,6 @@ from kvledger.replays.policies import whole_number
 ParentRule: TypeAlias = Callable[[int, int, np.random.Generator], Sequence[int]]
 """Called with the step, the number of beams and the generator; returns each new beam's parent."""
 
-_PARENTS = '"uniform", "stay" and a function of step, beams and generator are accepted'
-
 
 @dataclass(frozen=True, slots=True)
 class DecodingPages:
@@ -148,7 +146,8 @@ def beam_search(
         accepted = "a whole number from 0, or a numpy Generator, is accepted"
         seed = np.random.default_rng(whole(seed, "seed", minimum=0, accepted=accepted))
     if not callable(parents) and parents not in ("uniform", "stay"):
-        raise LedgerError(f"parents is {shown(parents)}; {_PARENTS}")
+        accepted = '"uniform", "stay" and a function of step, beams and generator are accepted'
+        raise LedgerError(f"parents is {shown(parents)}; {accepted}")
     pool = PagePool(n * -(-(prompt + output - 1) // size), size)
     first = pool.admit(prompt)
     assert first is not None, "an empty pool of this size has room"

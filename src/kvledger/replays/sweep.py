@@ -1,8 +1,7 @@
 """Many replays: every trace under every policy, capacity and clock, on all cores or on a cluster.
 
-Each combination is a task of its own, and its row depends on nothing but the combination. So it
-does not matter where a task runs, whether it runs a second time because its worker was killed, or
-whether its row was found in a store that an earlier sweep left.
+Each combination is a task of its own, and its row depends on nothing but the combination: not on
+where it runs, whether for a second time, or whether its row was found in an earlier sweep's store.
 """
 
 from __future__ import annotations
@@ -116,14 +115,12 @@ def sweep(
     ----------
     traces : mapping of str to Trace or path
         Traces by the names they have in the table; a path is read by :func:`kvledger.load_trace`.
-    policies : sequence of Paged or Contiguous
-        How memory is handed out.
+    policies, clocks : sequences of Paged or Contiguous, Saturated or Arrivals
+        How memory is handed out, and how requests come.
     capacities : sequence of int
         Slots of the pool; a whole number of pages of every page size.
     max_running, prefill_chunk, record_every : int
         As in :func:`kvledger.replay`, the same for every row.
-    clocks : sequence of Saturated or Arrivals
-        How requests come.
     scheduler : str, optional
         Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``: the replays run on its
         workers, which need this package in this version. Without it, on this machine.

@@ -134,8 +134,8 @@ def neighbour_sharing(
     Parameters
     ----------
     page_ids : sequence of sequences of int, length n
-        The block ids of each request, in the order of arrival. An id stands for a block and
-        all that comes before it, so no request holds one twice.
+        Each request's block ids, in the order of arrival. An id stands for a block and all before
+        it, so no request holds one twice.
     window : int
         How many requests in a row are neighbours; n or more is the whole trace.
     skip : collection of int

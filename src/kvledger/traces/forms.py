@@ -159,11 +159,7 @@ class Columns(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some requests of a trace, in order.
-
-    Prompts have at least 1 token, totals are within 64 bits, times are seconds from the file's
-    first row, and each prompt has its block ids.
-    """
+    """Some requests of a trace, in order: totals within 64 bits, seconds from the first row."""
 
     prompt: NDArray[np.int64]
     output: NDArray[np.int64]
