@@ -111,11 +111,7 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> str:
         page = REDIRECT.format(title=settings(root).get("title", "The book"), page=first)
         (html / "index.html").write_text(page, encoding="utf-8")
     printed = make_pdf(root, html, place.html)
-    record = {
-        "version": this_project().version,
-        "source_digest": source_digest(),
-        "inputs": inputs,
-    }
+    record = {"version": this_project().version, "source_digest": source_digest(), "inputs": inputs}
     (html / STAMP).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     state_file.write_text(state, encoding="utf-8")
     with whole_folder(place.html, check=lambda _: None) as whole:

@@ -153,7 +153,7 @@ def _new_run(run: Run, folder: Path) -> Run:
 
 
 def _stderr_of(notebook: Any) -> str | None:
-    """Return what the first cell that wrote to stderr wrote, with the cell; None if none did."""
+    """Return what a cell wrote to stderr, and which one; None if none did."""
     for index, cell in enumerate(notebook.cells):
         for output in cell.get("outputs", ()):
             if output.get("name") == "stderr":

@@ -140,10 +140,7 @@ def remake(entry: Entry, root: Path, out: Path, base_url: str = "") -> Remade:
     """
     from proofbook.catalogue.citations import publish
 
-    with (
-        whole_folder(out) as stage,
-        tempfile.TemporaryDirectory(prefix="proofbook-") as place,
-    ):
+    with whole_folder(out) as stage, tempfile.TemporaryDirectory(prefix="proofbook-") as place:
         work = Path(place)
         _run_chapter(entry, root, work / "figures")
         folder = work / f"{entry.what}s"

@@ -98,7 +98,8 @@ class LinksToEntries(SphinxPostTransform):
 
     def run(self, **kwargs: Any) -> None:
         """Wrap each id whose place is a page of this book."""
-        for literal in list(self.document.findall(_names_entry)):
+        literals = list(self.document.findall(nodes.literal))
+        for literal in (each for each in literals if "kv_entry" in each):
             page, anchor, what = literal["kv_entry"]
             if what == "number":
                 # Not every number stands in prose, but each has a row on this page.
@@ -109,10 +110,6 @@ class LinksToEntries(SphinxPostTransform):
             link = nodes.reference("", "", internal=True, refuri=f"{uri}#{anchor}")
             literal.replace_self(link)
             link += literal
-
-
-def _names_entry(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.literal) and "kv_entry" in node
 
 
 def present_book(root: Path) -> Edition:

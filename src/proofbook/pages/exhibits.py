@@ -38,19 +38,10 @@ from proofbook.showing import FIGURE_TEXT, TABLE_HTML, figures_folder, tables_fo
 LOGGER = logging.getLogger(__name__)
 
 #: extension of a file -> what a link to it says
-NAMES = {
-    "svg": "SVG",
-    "dark.svg": "dark SVG",
-    "png": "PNG",
-    "csv": "CSV",
-    "bib": "BibTeX",
-    "json": "JSON",
-}
+NAMES = {"svg": "SVG", "png": "PNG", "csv": "CSV", "bib": "BibTeX", "json": "JSON"}
+NAMES["dark.svg"] = "dark SVG"
 #: what is shown -> what it can be fetched as
-FETCHED = {
-    "figure": ("svg", "png", "csv", "bib", "json"),
-    "table": ("csv", "bib", "json"),
-}
+FETCHED = {"figure": ("svg", "png", "csv", "bib", "json"), "table": ("csv", "bib", "json")}
 FIGURE_FILES = (*(f".{extension}" for extension in FETCHED["figure"]), ".dark.svg")
 #: On a narrow screen a drawing is not made smaller than this share of its drawn width.
 LEAST_SCALE = 0.8

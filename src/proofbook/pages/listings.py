@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -70,7 +70,10 @@ class kv_file(nodes.inline):
 
 
 class ListDirective(SphinxDirective):
-    """A section for each page that shows something of a sort, with a list that is filled later."""
+    """A section for each page that shows something of a sort, with a list that is filled later.
+
+    A directive for each sort, such as ``kv-figures``, says by its class which one.
+    """
 
     what: What
 
@@ -93,24 +96,6 @@ class ListDirective(SphinxDirective):
             self.state.document.note_explicit_target(section)
             made.append(section)
         return made
-
-
-class FiguresDirective(ListDirective):
-    """``kv-figures``: every figure, by page."""
-
-    what = "figure"
-
-
-class TablesDirective(ListDirective):
-    """``kv-tables``: every table, by page."""
-
-    what = "table"
-
-
-class NumbersDirective(ListDirective):
-    """``kv-numbers``: every number, by page."""
-
-    what = "number"
 
 
 class ArchiveDirective(SphinxDirective):
@@ -276,6 +261,7 @@ def listed_files(listed: Catalogue, figures: Path, tables: Path) -> dict[str, Pa
     return found
 
 
+@lru_cache(maxsize=1)
 def _archive(root: Path) -> bytes:
     """Return the archive of all files, made once a build."""
     files = listed_files(catalogue(), figures_folder(), tables_folder())
@@ -297,23 +283,15 @@ def archive(files: Mapping[str, Path], date: dt.datetime) -> bytes:
     >>> zipfile.ZipFile(io.BytesIO(packed)).namelist()
     ['a.py']
     """
-    contents = tuple((name, files[name].read_bytes()) for name in sorted(files))
-    return _pack(contents, (date.year, date.month, date.day, date.hour, date.minute, date.second))
-
-
-@lru_cache(maxsize=2)
-def _pack(
-    contents: tuple[tuple[str, bytes], ...], when: tuple[int, int, int, int, int, int]
-) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
-        for name, content in contents:
-            member = zipfile.ZipInfo(name, when)
+        for name, path in sorted(files.items()):
+            member = zipfile.ZipInfo(name, date.timetuple()[:6])
             member.create_system = 3  # Unix, wherever it is made: permissions are read from there
             member.external_attr = 0o100644 << 16
             # A PNG is compressed already; it would only take time again.
             method = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
-            packed.writestr(member, content, compress_type=method, compresslevel=9)
+            packed.writestr(member, path.read_bytes(), compress_type=method, compresslevel=9)
     return stream.getvalue()
 
 
@@ -325,9 +303,8 @@ def _write_archive(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Add the directives, the role, and what they write."""
-    app.add_directive("kv-figures", FiguresDirective)
-    app.add_directive("kv-tables", TablesDirective)
-    app.add_directive("kv-numbers", NumbersDirective)
+    for what in get_args(What):
+        app.add_directive(f"kv-{what}s", type(what, (ListDirective,), {"what": what}))
     app.add_directive("kv-archive", ArchiveDirective)
     app.add_role("kv-file", FileRole())
     app.add_node(kv_list, html=(_visit_list, None))

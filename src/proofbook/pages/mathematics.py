@@ -84,12 +84,7 @@ def _visit_math_block(self: Any, node: nodes.math_block) -> None:
         number += "</span>"
     self.body.append(
         self.starttag(
-            node,
-            "div",
-            CLASS="kv-math",
-            tabindex="0",
-            role="group",
-            **{"aria-label": "Equation"},
+            node, "div", CLASS="kv-math", tabindex="0", role="group", **{"aria-label": "Equation"}
         )
     )
     self.body.append(_formula(node, latex, "block") + number + "</div>\n")

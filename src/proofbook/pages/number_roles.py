@@ -57,8 +57,7 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 #: For cards, and for citations that copy themselves. The first two place the card.
 SCRIPTS = (
-    "vendor/floating-ui.core.umd.min.js",
-    "vendor/floating-ui.dom.umd.min.js",
+    *("vendor/floating-ui.core.umd.min.js", "vendor/floating-ui.dom.umd.min.js"),
     "kvledger-page.js",
 )
 
@@ -176,11 +175,9 @@ def _warn(error: ValueError, node: nodes.Node) -> None:
 
 
 def _visit_number(self: Any, node: kv_number) -> None:
-    around = []
-    parent = node.parent
-    while parent is not None:
-        around.append(parent)
-        parent = parent.parent
+    around = [node.parent]
+    while around[-1].parent is not None:
+        around.append(around[-1].parent)
     linked = any(isinstance(parent, nodes.reference) for parent in around)
     attributes = f'class="{" ".join(node["classes"])}"'
     # A copy of a number, in a table of contents or a page's title, is not its place.
@@ -259,13 +256,12 @@ ELEMENTS: dict[type[nodes.Element], str] = {
 
 def terms_used(doctree: nodes.document) -> list[str]:
     """Return the anchors of the terms that a page links to, each once."""
-    found = []
-    for link in doctree.findall(nodes.reference):
-        if any("std-term" in child.get("classes", ()) for child in link.findall(nodes.inline)):
-            anchor = link.get("refid") or str(link.get("refuri", "")).partition("#")[2]
-            if anchor:
-                found.append(str(anchor))
-    return list(dict.fromkeys(found))
+    found = [
+        str(link.get("refid") or link.get("refuri", "").partition("#")[2])
+        for link in doctree.findall(nodes.reference)
+        if any("std-term" in child.get("classes", ()) for child in link.findall(nodes.inline))
+    ]
+    return [anchor for anchor in dict.fromkeys(found) if anchor]
 
 
 def definitions(env: BuildEnvironment, builder: Builder) -> dict[str, tuple[str, str]]:

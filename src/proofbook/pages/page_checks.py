@@ -168,13 +168,7 @@ def commit_words(check: Check) -> str:
 
 
 def stamp() -> str:
-    """Return the line that leads back from a page to what it was made of.
-
-    Examples
-    --------
-    >>> "source digest" in stamp()
-    True
-    """
+    """Return the line that leads back from a page to what it was made of."""
     digest = source_digest()[:8]
     name, version = this_project()[:2]
     return f'<p class="kv-stamp">{name} {version} · source digest <code>{digest}</code></p>'

@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterable
 from html import escape, unescape
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, get_args
 from urllib.parse import urlsplit
 
 from docutils import nodes
@@ -25,7 +25,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.domains import Domain, ObjType
 
-from proofbook.catalogue import Catalogue, Entry
+from proofbook.catalogue import Catalogue, Entry, What
 from proofbook.contents import base_url
 from proofbook.pages import listings
 from proofbook.pages.access import TEMPLATES
@@ -81,7 +81,7 @@ def _configure(app: Sphinx, config: Config) -> None:
 def card_of(listed: Catalogue, page: str) -> Entry | None:
     """Return the figure that stands for a page: its first, or else the book's first."""
     figures = [entry for entry in listed.entries.values() if entry.what == "figure"]
-    return next((entry for entry in figures if entry.page == page), figures[0] if figures else None)
+    return next((entry for entry in figures if entry.page == page), next(iter(figures), None))
 
 
 def description(doctree: nodes.document) -> str:
@@ -109,11 +109,10 @@ def _card(app: Sphinx, pagename: str, template: str, context: dict[str, Any], do
     base = cast(Any, app.config).html_baseurl
     entry = card_of(catalogue(), pagename)
     if base and entry is not None:
-        name = f"{entry.id}.png"
-        head = (figures_folder() / name).read_bytes()[16:24]
-        width, height = struct.unpack(">II", head)
+        png = (figures_folder() / f"{entry.id}.png").read_bytes()
+        width, height = struct.unpack(">II", png[16:24])
         fields |= {
-            "og:image": f"{base}figures/{name}",
+            "og:image": f"{base}figures/{entry.id}.png",
             "og:image:alt": entry.alt or entry.text,
             "og:image:width": str(width),
             "og:image:height": str(height),
@@ -148,11 +147,7 @@ class EntryDomain(Domain):
 
     name = "kvledger"
     label = "kvledger"
-    object_types: ClassVar[dict[str, ObjType]] = {
-        "figure": ObjType("figure"),
-        "table": ObjType("table"),
-        "number": ObjType("number"),
-    }
+    object_types: ClassVar[dict[str, ObjType]] = {what: ObjType(what) for what in get_args(What)}
 
     def get_objects(self) -> Iterable[tuple[str, str, str, str, str, int]]:
         """Yield each entry as an object: name, name shown, sort, page, anchor, importance."""
@@ -204,12 +199,11 @@ def _write_links(app: Sphinx, error: Exception | None) -> None:
     site = site_of(app, error)
     if site is None or app.builder.name != "html":
         return
-    links = [{"url": url, "pages": pages} for url, pages in external_links(site).items()]
     listing = {
         "project": this_project().name,
         "version": this_project().version,
         "source_digest": source_digest(),
-        "links": links,
+        "links": [{"url": url, "pages": pages} for url, pages in external_links(site).items()],
     }
     text = json.dumps(listing, indent=1, ensure_ascii=False) + "\n"
     (site / LINKS).write_text(text, encoding="utf-8")
