@@ -74,10 +74,7 @@ def read_notebook(path: Path) -> Any:
 
 
 def run_key(notebook: Any) -> str:
-    """Return a digest of all that decides what running a notebook gives, beside code and data.
-
-    That is its code, and not its prose, captions or the tags that only fold a cell.
-    """
+    """Return a digest of a notebook's code, and of the tags that change what running it gives."""
     cells = [
         [cell.source, sorted(RUNNING_TAGS.intersection(cell.metadata.get("tags", ())))]
         for cell in notebook.cells
@@ -100,15 +97,9 @@ def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
     folder.mkdir(parents=True, exist_ok=True)
     folder.touch()
     prune(folder.parent)
-    runs: dict[Path, Run] = {}
-    stale: list[Run] = []
-    for path in paths:
-        notebook = read_notebook(path)
-        run = Run(path, notebook, run_key(notebook))
-        if _take_kept(run, folder):
-            runs[path] = run
-        else:
-            stale.append(run)
+    notebooks = {path: read_notebook(path) for path in paths}
+    runs = {path: Run(path, notebook, run_key(notebook)) for path, notebook in notebooks.items()}
+    stale = [run for run in runs.values() if not _take_kept(run, folder)]
     say(f"running {len(stale)} of {len(paths)} notebooks" + ("" if stale else ": none is stale"))
     if stale:
         times = root / "_build" / "seconds.json"
@@ -122,11 +113,10 @@ def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
                 say(f"  {run.path.name}: {how} in {run.seconds:.1f} s")
                 seconds[run.path.name] = run.seconds
         write_whole(times, json.dumps(seconds, indent=1, sort_keys=True).encode())
-    failed = [run for run in runs.values() if run.error]
+    ordered = list(runs.values())
+    failed = [f"{r.path.relative_to(root).as_posix()}, {r.error}" for r in ordered if r.error]
     if failed:
-        lines = [f"{run.path.relative_to(root).as_posix()}, {run.error}" for run in failed]
-        raise InputError("\n".join(sorted(lines)))
-    ordered = [runs[path] for path in paths]
+        raise InputError("\n".join(sorted(failed)))
     _list_shown(root, folder, ordered)
     _tell_jupyter_cache(folder, ordered)
     return ordered

@@ -123,10 +123,11 @@ ZeroDivisionError: division by zero
             _execute(client, settings | dict(environment or {}))
         except CellExecutionError as error:
             raise _failure(notebook, at, str(error.ename), str(error.evalue)) from None
-        except (CellTimeoutError, DeadKernelError) as error:
-            late = isinstance(error, CellTimeoutError)
-            text = f"took longer than {timeout_s} s" if late else "its process was ended"
-            raise _failure(notebook, at, type(error).__name__, text) from None
+        except CellTimeoutError:
+            said = f"took longer than {timeout_s} s"
+            raise _failure(notebook, at, "CellTimeoutError", said) from None
+        except DeadKernelError:
+            raise _failure(notebook, at, "DeadKernelError", "its process was ended") from None
         bar.update(cells - bar.n)
 
 

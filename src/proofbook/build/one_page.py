@@ -331,11 +331,8 @@ def _strip_cell(cell: Tag) -> None:
 def _left_out(article: Tag, page: str) -> Tag:
     """Return a page that is left out: its title, its first paragraph, and why it is left out."""
     short = Tag(name="article")
-    heading = article.find("h1")
-    first = heading.find_next_sibling("p") if isinstance(heading, Tag) else None
-    for tag in (heading, first):
-        if isinstance(tag, Tag):
-            short.append(tag.extract())
+    for tag in article.select("h1, h1 ~ p")[:2]:
+        short.append(tag.extract())
     where = f"That page is not printed: open {page}.html of the book in a browser."
     short.append(_new_tag("p", "kvp-left-out", f"{LEFT_OUT[page]} {where}"))
     return short

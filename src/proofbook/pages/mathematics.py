@@ -115,9 +115,7 @@ def with_operators(body: str) -> str:
     <p><math><mn>2</mn><mo>\u2062</mo><mo form="prefix" stretchy="false">⌈</mo><mi>x</mi>\
 <mo form="postfix" stretchy="false">⌉</mo></math></p>
     """
-    return re.sub(
-        r"<math\b.*?</math>", lambda found: _with_operators(found[0]), body, flags=re.DOTALL
-    )
+    return _FORMULA.sub(lambda found: _with_operators(found[0]), body)
 
 
 def _with_operators(formula: str) -> str:
@@ -152,7 +150,7 @@ def _join(row: ElementTree.Element) -> None:
         if _is_narrow_space(right):
             following = children[children.index(right) + 1 :]
             after, right = left, following[0] if following else right
-        if not (_ends_value(left) and _begins_value(right)):
+        if not (_is_value(left, CLOSING) and _is_value(right, OPENING)):
             continue
         sign = ElementTree.Element("mo")
         named = left.tag == "msub" and (right.text or "") == "("
@@ -167,12 +165,8 @@ def _is_narrow_space(element: ElementTree.Element) -> bool:
     return width is not None and float(width[1]) < WIDE_EM
 
 
-def _ends_value(element: ElementTree.Element) -> bool:
-    return element.tag in VALUES or (element.tag == "mo" and (element.text or "") in {*CLOSING})
-
-
-def _begins_value(element: ElementTree.Element) -> bool:
-    return element.tag in VALUES or (element.tag == "mo" and (element.text or "") in {*OPENING})
+def _is_value(element: ElementTree.Element, fences: str) -> bool:
+    return element.tag in VALUES or (element.tag == "mo" and (element.text or "") in {*fences})
 
 
 # ---------------------------------------------------------------- in words
@@ -188,35 +182,27 @@ SIGNS = {
     "≈": "is about",
     "∈": "in",
     "+": "plus",
-    "-": "minus",
-    "−": "minus",
     "±": "plus or minus",
-    "×": "times",
-    "⋅": "times",
-    "·": "times",
     "/": "over",
     "∑": "the sum",
     "∏": "the product",
     "∞": "infinity",
     "→": "to",
-    "…": "and so on",
-    "⋯": "and so on",
     "⌈": "the ceiling of",
     "⌉": "end ceiling",
     "⌊": "the floor of",
     "⌋": "end floor",
-    "(": "open bracket",
-    ")": "close bracket",
-    "[": "open bracket",
-    "]": "close bracket",
     "{": "open brace",
     "}": "close brace",
-    "|": "bar",
-    "∣": "bar",
-    "∗": "star",
-    "*": "star",
     "′": "prime",
     "\u2061": "of",
+    **dict.fromkeys("-−", "minus"),
+    **dict.fromkeys("×⋅·", "times"),
+    **dict.fromkeys("…⋯", "and so on"),
+    **dict.fromkeys("([", "open bracket"),
+    **dict.fromkeys(")]", "close bracket"),
+    **dict.fromkeys("|∣", "bar"),
+    **dict.fromkeys("∗*", "star"),
 }
 POWERS = {"2": "squared", "3": "cubed", "*": "star", "∗": "star", "′": "prime"}
 
@@ -253,8 +239,8 @@ def _words(tag: Tag) -> str:
     if name in {"msub", "msup", "msubsup", "munder", "mover", "munderover"} and len(said) > 1:
         return _scripts(name, parts, said)
     if name == "mfrac" and len(said) == 2:
-        simple = not any(" " in part for part in said)
-        return f"{said[0]} over {said[1]}" if simple else _fraction(*said)
+        words = f"{said[0]} over {said[1]}"
+        return f"the fraction {words} end fraction" if " " in "".join(said) else words
     if name == "msqrt":
         return f"the square root of {' '.join(said)} end root"
     if name == "mroot" and len(said) == 2:
@@ -262,10 +248,6 @@ def _words(tag: Tag) -> str:
     if name == "mtr":
         return " ".join(said) + ";"
     return " ".join(said)
-
-
-def _fraction(above: str, below: str) -> str:
-    return f"the fraction {above} over {below} end fraction"
 
 
 def _scripts(name: str, parts: list[Tag], said: list[str]) -> str:
