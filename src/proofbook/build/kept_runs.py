@@ -181,13 +181,6 @@ def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
 
     cache = get_cache(str(folder / "jupyter_cache"))
     for run in runs:
-        try:
-            cache.match_cache_notebook(run.notebook)
-        except KeyError:
-            pass
-        else:
-            if run.seconds is None:
-                continue
         bundle = CacheBundleIn(run.notebook, str(run.path))
         cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 

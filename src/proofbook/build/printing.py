@@ -73,9 +73,6 @@ def printer() -> tuple[str | None, str]:
     return browser, ""
 
 
-# ---------------------------------------------------------------- printing
-
-
 def print_settled(
     document: Callable[[Mapping[str, int]], str],
     site: Path,
@@ -252,9 +249,6 @@ def elements(tree: Any) -> Iterator[Any]:
         elif isinstance(element, pikepdf.Dictionary):
             yield element
             waiting += [element["/K"]] if "/K" in element else []
-
-
-# ---------------------------------------------------------------- of this book
 
 
 def make_pdf(root: Path, site: Path, shown: Path) -> str:

@@ -198,9 +198,7 @@ class ChecksDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the node of the tables."""
-        node = kv_checks()
-        self.set_source_info(node)
-        return [node]
+        return [kv_checks()]
 
 
 def _html_table(
