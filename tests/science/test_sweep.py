@@ -378,7 +378,7 @@ def test_a_killed_sweep(
     )
     running = subprocess.Popen(
         [sys.executable, "-c", script, str(Path(__file__).parent), str(store)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"},
     )
     while rows_in(store) < 5:
         assert running.poll() is None, "it ended before it could be killed"
