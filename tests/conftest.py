@@ -257,7 +257,7 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Book:
         shutil.copy(ROOT / "chapters" / f"{name}.md", book.root / "chapters")
     entries = "".join(f"      - file: chapters/{name}\n" for name in ("notes", *lists))
     book.edit("_toc.yml", "      - file: chapters/notes\n", entries)
-    extension = "    - proofbook.pages.extension\n"
+    extension = "    - proofbook.pages\n"
     book.edit("_config.yml", extension, f"{extension}    - proofbook.pages.site\n")
     book.edit("_config.yml", "html:\n", 'html:\n  baseurl: ""\n')
     book.edit("_config.yml", "launch_buttons:\n", LAUNCH)

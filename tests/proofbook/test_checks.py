@@ -363,8 +363,8 @@ def test_pages_say_when_they_were_checked(book: Book) -> None:
     )
     book.edit(
         "_config.yml",
-        "- proofbook.pages.extension",
-        "- proofbook.pages.extension\n    - proofbook.pages.site",
+        "- proofbook.pages",
+        "- proofbook.pages\n    - proofbook.pages.site",
     )
     book.done()
     assert line_of(book.page("list")).startswith("4 numbers of other pages, shown here, were last")

@@ -13,17 +13,18 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvledger.core.errors import InputError, LedgerError, shown
-from proofbook.plaintext import printable
+from proofbook.plaintext import json_text, printable
 
 if TYPE_CHECKING:
     import typer
 
 DONE, BROKEN, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+_PIPED_WIDTH = 10_000  # nothing is folded where no terminal sets a width
 EXIT_CODES = (
     "Exit status: 0 done; 1 an error of the program itself; 2 something given cannot be used, or "
     "the result cannot be written; 130 interrupted."
@@ -204,3 +205,50 @@ def _say(text: str, status: int, debug: bool) -> int:
         traceback.print_exc()
     print("kvledger: " + printable("; ".join(text.split("\n"))), file=sys.stderr)
     return status
+
+
+# ---------------------------------------------------------------- what a command found
+
+class Table(NamedTuple):
+    """Rows of texts under headings; the first ``left`` columns are aligned to the left."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+
+
+def answer(parts: Sequence[str | Table], document: Mapping[str, Any], as_json: bool) -> str:
+    """Return lines and tables as text, or the document as JSON, without the last line's end.
+
+    Names of files, models and columns come from outside: nothing in them is read as markup, and
+    what would steer a terminal is written out.
+    """
+    if as_json:
+        return json_text(document)
+    from rich import box  # a tenth of a second that --json does not wait for
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    terminal = sys.stdout.isatty()
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=terminal,
+        width=None if terminal else _PIPED_WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    for part in parts:
+        if isinstance(part, str):
+            console.print(Text(printable(part)), soft_wrap=True)
+            continue
+        shown = RichTable(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False)
+        for i, column in enumerate(part.columns):
+            side = "left" if i < part.left else "right"
+            shown.add_column(Text(printable(column)), justify=side, overflow="fold")  # type: ignore[arg-type]
+        for row in part.rows:
+            shown.add_row(*(Text(printable(cell)) for cell in row))
+        console.print(shown)
+    lines = console.file.getvalue().split("\n")  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in lines).rstrip()

@@ -13,7 +13,7 @@ from kvledger.accounting.allocations import contiguous, paged_sweep
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import Interval, best_page_size, bytes_from_slots, envelope
 from kvledger.cli import options as opt
-from kvledger.cli.answer import Table, answer
+from kvledger.cli import Table, answer
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable
 from kvledger.core.units import bytes_text, parse_bytes

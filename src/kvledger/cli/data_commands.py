@@ -12,7 +12,7 @@ import typer
 
 from kvledger.cli import COMMANDS
 from kvledger.cli import options as opt
-from kvledger.cli.answer import answer
+from kvledger.cli import answer
 from kvledger.core.errors import LedgerError
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from kvledger.cli import options as opt
-from kvledger.cli.answer import Table, answer
+from kvledger.cli import Table, answer
 from kvledger.core.errors import LedgerError, shown
 from kvledger.models.known import load_model
 from proofbook.files import check_file, write_whole

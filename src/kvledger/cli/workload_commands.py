@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvledger.cli import options as opt
-from kvledger.cli.answer import Table, answer
+from kvledger.cli import Table, answer
 from kvledger.models.known import load_model
 
 _COLUMNS = {

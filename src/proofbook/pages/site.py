@@ -1,6 +1,6 @@
 """What makes the built book a site: cards, a map, a page for lost readers, search by id, links.
 
-A second Sphinx extension: it goes after ``proofbook.pages.extension``, on whose numbers and figures
+A second Sphinx extension: it goes after ``proofbook.pages``, on whose numbers and figures
 it builds, and sets up the lists of all that can be cited. No address is made up. Where
 ``html.baseurl`` of ``_config.yml`` is empty, a card has no address and no picture, and there is no
 map; where ``repository.url`` is, no button offers to run a notebook.
