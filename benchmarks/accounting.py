@@ -14,7 +14,7 @@ from records import Record, record, timed
 import kvledger as kv
 from kvledger.accounting.metadata import Interval
 from kvledger.core.lengths import as_length_array
-from kvledger.traces.trace import load_lengths
+from kvledger.traces import load_lengths
 
 Lengths = npt.NDArray[np.int64]
 

@@ -22,7 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from records import Record, record, timed
 
-from kvledger.traces.trace import LengthMarginals, load_lengths, load_trace
+from kvledger.traces import LengthMarginals, load_lengths, load_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBER = 10_000_000

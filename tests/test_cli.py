@@ -30,8 +30,8 @@ from kvledger.core.lengths import as_lengths
 from kvledger.core.units import UNITS, bytes_text, parse_bytes
 from kvledger.models.known import load_model
 from kvledger.models.layers import StateTensor
+from kvledger.traces import load_lengths
 from kvledger.traces.derivation import load_requests
-from kvledger.traces.trace import load_lengths
 from proofbook.catalogue import Entry, write_catalogue
 from proofbook.catalogue.editions import edition
 

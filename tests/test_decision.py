@@ -19,8 +19,8 @@ import kvledger as kv
 from kvledger.accounting.metadata import near_best
 from kvledger.accounting.sharing import shared_page_ids
 from kvledger.core.lengths import as_lengths
+from kvledger.decision import decide, default_page_sizes
 from kvledger.decision.answers import Line, even_c, tolerated
-from kvledger.decision.decide import decide, default_page_sizes
 from kvledger.decision.page_costs import (
     TERMS,
     allocation_seconds,

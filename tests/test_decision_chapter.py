@@ -13,7 +13,7 @@ import pytest
 from attention_records import made_record, write_made
 
 import kvledger as kv
-from kvledger.decision.decide import decide
+from kvledger.decision import decide
 from kvledger.decision.decision_survey import read_words
 
 ROOT = Path(__file__).resolve().parent.parent

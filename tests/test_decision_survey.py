@@ -15,8 +15,8 @@ from matplotlib.text import Text
 
 import kvledger as kv
 from kvledger.chapters import decision_figures as drawings
+from kvledger.decision import decide
 from kvledger.decision import decision_survey as survey
-from kvledger.decision.decide import decide
 from kvledger.decision.workload import Workload, workload_of
 
 pytestmark = pytest.mark.usefixtures("no_warnings")

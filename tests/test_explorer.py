@@ -45,7 +45,7 @@ from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths
 from kvledger.models.known import load_model
 from kvledger.models.shapes import Model
-from kvledger.traces.trace import load_lengths, load_trace
+from kvledger.traces import load_lengths, load_trace
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "chapters/explorer.html"

@@ -60,7 +60,7 @@ from kvledger.report.report_folder import (
     template_file,
     write_contents,
 )
-from kvledger.traces.trace import LengthMarginals, first_arrivals
+from kvledger.traces import LengthMarginals, first_arrivals
 from proofbook import showing
 from proofbook.files import whole_folder
 from proofbook.showing.tables import csv_bytes

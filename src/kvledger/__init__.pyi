@@ -30,8 +30,8 @@ from kvledger.accounting.sharing import shared_pages as shared_pages
 from kvledger.accounting.sharing import spared_slots as spared_slots
 from kvledger.core.errors import LedgerError as LedgerError
 from kvledger.core.lengths import LengthTable as LengthTable
-from kvledger.decision.decide import Decision as Decision
-from kvledger.decision.decide import decide as decide
+from kvledger.decision import Decision as Decision
+from kvledger.decision import decide as decide
 from kvledger.models.engines import kernels_accepting as kernels_accepting
 from kvledger.models.known import kv_bytes_per_token as kv_bytes_per_token
 from kvledger.models.known import load_models as load_models
@@ -45,14 +45,14 @@ from kvledger.replays.policies import Saturated as Saturated
 from kvledger.replays.replay import replay as replay
 from kvledger.replays.result import Replay as Replay
 from kvledger.replays.sweep import sweep as sweep
+from kvledger.traces import TRACE_NAMES as TRACE_NAMES
+from kvledger.traces import LengthMarginals as LengthMarginals
+from kvledger.traces import Trace as Trace
+from kvledger.traces import load_lengths as load_lengths
+from kvledger.traces import load_trace as load_trace
 from kvledger.traces.derivation import NeighbourSharing as NeighbourSharing
 from kvledger.traces.derivation import load_blocks as load_blocks
 from kvledger.traces.derivation import load_requests as load_requests
 from kvledger.traces.derivation import neighbour_sharing as neighbour_sharing
-from kvledger.traces.trace import TRACE_NAMES as TRACE_NAMES
-from kvledger.traces.trace import LengthMarginals as LengthMarginals
-from kvledger.traces.trace import Trace as Trace
-from kvledger.traces.trace import load_lengths as load_lengths
-from kvledger.traces.trace import load_trace as load_trace
 
 __version__: str

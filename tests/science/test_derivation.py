@@ -21,7 +21,7 @@ from rawtraces import raw_folder
 
 import kvledger as kv
 from kvledger.core.errors import LedgerError
-from kvledger.traces import derivation
+from kvledger.traces import TRACE_NAMES, Trace, derivation, load_lengths, load_trace
 from kvledger.traces.derivation import (
     WINDOWS,
     blocks_table,
@@ -34,7 +34,6 @@ from kvledger.traces.derivation import (
     requests_table,
     sharing_by_window,
 )
-from kvledger.traces.trace import TRACE_NAMES, Trace, load_lengths, load_trace
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 ENTRIES = {entry["path"]: entry for entry in load_manifest(DATA)}

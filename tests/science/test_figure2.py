@@ -18,7 +18,7 @@ from kvledger.replays.length_densities import Family, Lengths, fit_lengths
 from kvledger.replays.policies import Contiguous, Paged, Policy
 from kvledger.replays.replay import replay
 from kvledger.replays.result import Replay
-from kvledger.traces.trace import Trace
+from kvledger.traces import Trace
 
 POINTS = 2.0  # the bar on each share
 REQUESTS = 0.10  # the bar on the requests that Orca runs

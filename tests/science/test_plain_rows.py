@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvledger.traces import plain_rows
+from kvledger.traces import load_lengths, load_trace, plain_rows
 from kvledger.traces.forms import Columns, Tally
 from kvledger.traces.plain_rows import DATE, IGNORED, OUTPUT, PROMPT, SECONDS, TOTAL, parse_table
 from kvledger.traces.streams import Block
 from kvledger.traces.text_tables import TABLES, Table, TextReader, date_nanoseconds
-from kvledger.traces.trace import load_lengths, load_trace
 
 
 def parse(data: str, *roles: int, **options: Any) -> tuple[list[Any], ...] | None:

@@ -370,7 +370,7 @@ def test_progress_of_a_pipe_and_of_no_terminal(write: Any, monkeypatch: pytest.M
 @pytest.mark.parametrize("content", [TOKENS, "[5, 9]", '{"usage": null}\n{"error": 1}', "5\n9\n"])
 def test_a_small_trace_is_read_without_what_large_ones_need(write: Any, content: str) -> None:
     code = (
-        "import sys\nfrom kvledger.traces.trace import load_lengths\n"
+        "import sys\nfrom kvledger.traces import load_lengths\n"
         "try:\n    load_lengths(sys.argv[1])\nexcept ValueError:\n    pass\n"
         "print(*{'pandas', 'pyarrow', 'numba', 'tqdm'} & set(sys.modules))"
     )

@@ -19,8 +19,8 @@ from rawtraces import lists, raw_folder
 
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import INT64_MAX
+from kvledger.traces import TRACE_FORMATS, Trace, load_trace
 from kvledger.traces.text_tables import TABLES
-from kvledger.traces.trace import TRACE_FORMATS, Trace, load_trace
 
 AZURE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"

@@ -40,7 +40,7 @@ from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthsLike, whole_page_sizes
 from kvledger.models.known import load_model
 from kvledger.models.shapes import Model
-from kvledger.traces.trace import LengthMarginals
+from kvledger.traces import LengthMarginals
 
 Traces = Mapping[str, LengthMarginals]
 

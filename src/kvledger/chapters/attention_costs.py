@@ -26,7 +26,7 @@ from kvledger.chapters.attention_report import (
 from kvledger.core.errors import LedgerError
 from kvledger.measure.fit import MIN_PAGE_SIZES, Layout, PageCost, StepCost, page_cost, page_steps
 from kvledger.measure.record import CaseShape, Record
-from kvledger.traces.trace import LengthMarginals
+from kvledger.traces import LengthMarginals
 from proofbook.formats import format_value
 
 Traces = Mapping[str, LengthMarginals]
@@ -220,7 +220,7 @@ def even_c(marginals: LengthMarginals, smaller: int, larger: int) -> Fraction:
 
     Examples
     --------
-    >>> from kvledger.traces.trace import load_lengths
+    >>> from kvledger.traces import load_lengths
     >>> round(float(even_c(load_lengths("azure_conv_2023"), 8, 16)), 4)
     0.0465
     """

@@ -24,8 +24,8 @@ from kvledger.accounting.metadata import DEFAULT_PAGE_SIZES
 from kvledger.accounting.survey import TRACE_LABELS
 from kvledger.core.lengths import LengthTable
 from kvledger.models.known import load_models
+from kvledger.traces import TRACE_NAMES, load_lengths
 from kvledger.traces.text_tables import TABLES
-from kvledger.traces.trace import TRACE_NAMES, load_lengths
 
 DATA = "explorer-data.js"
 #: In the order in which they build on each other.

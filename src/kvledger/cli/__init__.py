@@ -209,6 +209,7 @@ def _say(text: str, status: int, debug: bool) -> int:
 
 # ---------------------------------------------------------------- what a command found
 
+
 class Table(NamedTuple):
     """Rows of texts under headings; the first ``left`` columns are aligned to the left."""
 

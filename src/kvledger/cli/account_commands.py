@@ -12,8 +12,8 @@ import typer
 from kvledger.accounting.allocations import contiguous, paged_sweep
 from kvledger.accounting.ledger import Ledger
 from kvledger.accounting.metadata import Interval, best_page_size, bytes_from_slots, envelope
-from kvledger.cli import options as opt
 from kvledger.cli import Table, answer
+from kvledger.cli import options as opt
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import LengthTable
 from kvledger.core.units import bytes_text, parse_bytes
@@ -165,7 +165,7 @@ def _lengths(
     if lengths is not None:
         return _Lengths("lengths given", "total", opt.plain_lengths(lengths), Skipped())
     # Here, because it imports pandas: half a second that --lengths does not wait.
-    from kvledger.traces.trace import load_lengths
+    from kvledger.traces import load_lengths
 
     found = load_lengths(str(trace), **options)
     table = found.prompt if of == "prompt" else found.total

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from kvledger.cli import options as opt
 from kvledger.cli import Table, answer
+from kvledger.cli import options as opt
 from kvledger.core.errors import InputError, LedgerError, shown
 from proofbook.build.pictures import SHORT_DIGEST, agree, trace
 from proofbook.catalogue import FILES, Catalogue, Entry, entry_json, permalink

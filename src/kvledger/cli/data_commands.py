@@ -10,9 +10,8 @@ from typing import Annotated, Never
 
 import typer
 
-from kvledger.cli import COMMANDS
+from kvledger.cli import COMMANDS, answer
 from kvledger.cli import options as opt
-from kvledger.cli import answer
 from kvledger.core.errors import LedgerError
 
 

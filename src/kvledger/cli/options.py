@@ -20,7 +20,7 @@ from kvledger.models.known import load_models
 from kvledger.models.shapes import Model
 
 if TYPE_CHECKING:
-    from kvledger.traces.trace import LengthMarginals, Trace
+    from kvledger.traces import LengthMarginals, Trace
 
 ALL_POWERS = ",".join(map(str, DEFAULT_PAGE_SIZES))
 POWERS_WORDS = "powers of two from 1 to 4096"
@@ -156,8 +156,8 @@ def reading(read_as: str | None, unusable: str | None) -> dict[str, Any]:
 
 def read_trace(text: str, options: Mapping[str, Any]) -> Trace:
     """Read a trace's requests in order: from a file, or a committed table of requests."""
+    from kvledger.traces import TRACE_NAMES, load_trace
     from kvledger.traces.derivation import load_requests
-    from kvledger.traces.trace import TRACE_NAMES, load_trace
 
     if text not in TRACE_NAMES or Path(text).exists():
         return load_trace(text, **options)
@@ -179,7 +179,7 @@ def _tables(kind: str) -> list[str]:
 
 def trace_or_lengths(text: str, options: Mapping[str, Any]) -> Trace | LengthMarginals:
     """Read a trace with all that its file says; of a committed one, what is kept of it."""
-    from kvledger.traces.trace import TRACE_NAMES, load_lengths
+    from kvledger.traces import TRACE_NAMES, load_lengths
 
     of_lengths = text in TRACE_NAMES and text not in _tables("requests")
     if text.endswith(".lengths.csv") or of_lengths:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from kvledger.cli import options as opt
 from kvledger.cli import Table, answer
+from kvledger.cli import options as opt
 from kvledger.core.errors import LedgerError, shown
 from kvledger.models.known import load_model
 from proofbook.files import check_file, write_whole
@@ -76,7 +76,7 @@ def replay(
         )
     from kvledger.replays.policies import Arrivals, Contiguous, Paged, Saturated
     from kvledger.replays.replay import replay as run
-    from kvledger.traces.trace import first_arrivals
+    from kvledger.traces import first_arrivals
 
     clock: Clock = Saturated() if step_time is None else Arrivals(*opt.step_seconds(step_time))
     policy: Paged | Contiguous = Paged(page_size, prefix_cache=prefix_cache)

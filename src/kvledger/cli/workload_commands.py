@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from kvledger.cli import options as opt
 from kvledger.cli import Table, answer
+from kvledger.cli import options as opt
 from kvledger.models.known import load_model
 
 _COLUMNS = {
@@ -79,8 +79,8 @@ def decide(
     sizes = None if page_size is None else opt.page_sizes(page_size)
     share = opt.cost(tolerance, "--tolerance")
     shape = load_model(model, dtype, tensor_parallel)
+    from kvledger.decision import decide as weigh
     from kvledger.decision.answers import cell_words
-    from kvledger.decision.decide import decide as weigh
     from kvledger.measure.record import latest_record, read_record
 
     if record is None:

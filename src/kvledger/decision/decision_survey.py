@@ -14,8 +14,8 @@ import pandas as pd
 
 from kvledger.accounting.allocations import expected_tail_slack
 from kvledger.core.errors import LedgerError
+from kvledger.decision import Decision, decide
 from kvledger.decision.answers import NOT_MEASURED, end_words, number, range_words, span_words
-from kvledger.decision.decide import Decision, decide
 from kvledger.decision.page_costs import TERMS
 from kvledger.decision.workload import Workload
 from kvledger.models.engines import kernels_for, load_page_size_rules

@@ -29,7 +29,7 @@ from kvledger.core.lengths import (
     is_counts,
     whole,
 )
-from kvledger.traces.trace import LengthMarginals, Trace, load_lengths
+from kvledger.traces import LengthMarginals, Trace, load_lengths
 
 #: Longest request whose growth is averaged; the table of held lengths has an entry for each.
 LONGEST = 1 << 24

@@ -37,7 +37,7 @@ from kvledger.replays.length_densities import Family, Lengths, fit_lengths
 from kvledger.replays.policies import Contiguous, Paged, Policy
 from kvledger.replays.result import Replay
 from kvledger.replays.sampling import ParentRule, beam_search
-from kvledger.traces.trace import Trace
+from kvledger.traces import Trace
 
 ORCAS = ("orca_max", "orca_pow2", "orca_oracle")
 """The systems that reserve."""

@@ -15,7 +15,7 @@ from kvledger.core.errors import LedgerError
 from kvledger.replays.policies import Paged, Policy, whole_number
 from kvledger.replays.replay import replay
 from kvledger.replays.result import Replay
-from kvledger.traces.trace import Trace
+from kvledger.traces import Trace
 
 PARTS: Mapping[str, str] = {
     "used": "distinct_tokens",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kvledger.core.errors import LedgerError
 from kvledger.replays.policies import whole_number
-from kvledger.traces.trace import Trace
+from kvledger.traces import Trace
 
 Family: TypeAlias = Literal["gamma", "lognormal"]
 Floats: TypeAlias = npt.NDArray[np.float64]

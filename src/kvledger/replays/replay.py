@@ -26,7 +26,7 @@ from kvledger.replays.policies import (
     whole_number,
 )
 from kvledger.replays.result import Replay
-from kvledger.traces.trace import Trace
+from kvledger.traces import Trace
 
 _KINDS = {"first": engine.FIRST_FIT, "best": engine.BEST_FIT, "buddy": engine.BUDDY}
 _DETAILS = ["record", "request", "held_slots", "used_slots"]

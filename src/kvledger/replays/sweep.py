@@ -38,7 +38,7 @@ from kvledger.replays.policies import (
 )
 from kvledger.replays.replay import check_fit, replay
 from kvledger.replays.result import FLOWS, LEVELS, Replay
-from kvledger.traces.trace import Trace, load_trace
+from kvledger.traces import Trace, load_trace
 from proofbook.files import check_folder, files_digest
 
 Value: TypeAlias = int | float | str | bool | None

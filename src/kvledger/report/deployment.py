@@ -18,8 +18,7 @@ from kvledger.core.lengths import LengthTable, as_lengths, whole, whole_page_siz
 from kvledger.core.units import parse_bytes
 from kvledger.models.known import load_model, load_models
 from kvledger.models.shapes import Model
-from kvledger.traces.derivation import load_requests
-from kvledger.traces.trace import (
+from kvledger.traces import (
     TRACE_NAMES,
     LengthMarginals,
     Trace,
@@ -27,6 +26,7 @@ from kvledger.traces.trace import (
     load_lengths,
     load_trace,
 )
+from kvledger.traces.derivation import load_requests
 from proofbook.plaintext import shown_name
 
 SETTINGS_FILE = "settings.json"

@@ -24,7 +24,7 @@ from proofbook.formats import format_value, is_missing
 from proofbook.plaintext import counted, exact, listed
 
 if TYPE_CHECKING:
-    from kvledger.decision.decide import Decision
+    from kvledger.decision import Decision
 
 NUMBERS_FILE = "numbers.json"
 
@@ -215,7 +215,7 @@ FORMATS = {
 
 def decision_of(work: Deployment) -> Decision | None:
     """Weigh a page size's costs, with the latest record of a GPU; None for too long requests."""
-    from kvledger.decision.decide import decide
+    from kvledger.decision import decide
     from kvledger.decision.workload import LONGEST
     from kvledger.measure.record import latest_record
 

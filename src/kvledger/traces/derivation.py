@@ -25,8 +25,8 @@ import pandas as pd
 from kvledger.core import data_file, data_folder
 from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths, whole
+from kvledger.traces import Trace, load_trace
 from kvledger.traces.json_lines import BLOCK_TOKENS
-from kvledger.traces.trace import Trace, load_trace
 
 #: Window sizes of the block tables, in requests; the whole trace comes after them.
 WINDOWS: tuple[int, ...] = tuple(2**k for k in range(13))
