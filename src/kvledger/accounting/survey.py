@@ -356,21 +356,9 @@ def bytes_in_slots(
 ) -> pd.DataFrame:
     """Convert bytes per page to token-slot equivalents, beside what a page size needs.
 
-    Parameters
-    ----------
-    models : iterable of str or Model
-        Whose KV bytes per token convert.
-    bytes_per_page : mapping of str to number
-        Bytes a page of each metadata structure.
-    needed : DataFrame
-        As :func:`needed_cost` gives it; the least c_from and the greatest c_to over its traces
-        are repeated in every row.
-
-    Returns
-    -------
-    DataFrame
-        Columns: model, kv_bytes_per_token, structure, bytes_per_page, c, needed_from, needed_to,
-        needed_times (needed_from as a multiple of c).
+    Columns: model, kv_bytes_per_token, structure, bytes_per_page, c, needed_from and needed_to
+    (the least and the greatest over the traces of :func:`needed_cost`, the same in every row),
+    needed_times (needed_from as a multiple of c).
     """
     c_from, c_to = needed["c_from"].min(), needed["c_to"].max()
     return pd.DataFrame(

@@ -98,10 +98,7 @@ def table_reads(lengths: Sequence[int], page_sizes: Sequence[int]) -> pd.DataFra
 
 
 def page_table(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw requests' tokens, the table's entries and the pool they point into, row by row.
-
-    The frame is as :func:`small_table` gives it.
-    """
+    """Draw requests' tokens, the table's entries and the pool, row by row, of `small_table`."""
     size = int(frame["page_size"].iloc[0])
     step = size + 0.6
     fig, ax = headed(1.85, title)
@@ -160,10 +157,7 @@ def page_table_title(frame: pd.DataFrame) -> str:
 
 
 def latency(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw time against contiguous by page size, a panel a peer; quartiles are bands.
-
-    The frame is as :func:`kvledger.chapters.attention_report.main_sweep` gives it.
-    """
+    """Draw time against contiguous, a panel a peer, quartiles as bands, of `report.main_sweep`."""
     paged = frame[(frame["layout"] != "contiguous") & frame["ratio"].notna()]
     if report.is_nothing(frame) or paged.empty:
         return nothing(title)
@@ -298,10 +292,7 @@ def bandwidth_title(record: Record | None) -> str:
 
 
 def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw published run times (hollow, with their bounds) above measured ones (full).
-
-    The frame is as :func:`kvledger.chapters.published.beside` gives it.
-    """
+    """Draw published run times (hollow) above measured ones (full), of `published.beside`."""
     fig, ax = headed(0.29 * len(frame) + 1.55, title)
     gap = (frame["kind"] == "measured").cumsum().clip(upper=1) * 0.8
     at = -(np.arange(len(frame), dtype=float) + gap.to_numpy(float))
@@ -341,8 +332,6 @@ def beside_published(frame: pd.DataFrame, *, title: str) -> Figure:
 def beside_published_title(frame: pd.DataFrame) -> str:
     """Say how long attention through a page table takes at most, elsewhere and here.
 
-    The frame is as :func:`kvledger.chapters.published.beside` gives it.
-
     Examples
     --------
     >>> rows = {"kind": ["published", "measured"], "high": [4.61, 17.2], "middle": [None, 17.04]}
@@ -362,10 +351,7 @@ def beside_published_title(frame: pd.DataFrame) -> str:
 
 
 def line(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw seconds against pages with the fitted line, and below how far off it each page size is.
-
-    The frame is as :func:`kvledger.chapters.attention_costs.points` gives it.
-    """
+    """Draw time by pages with the fitted line, and what is off it, of `attention_costs.points`."""
     if report.is_nothing(frame) or frame["line_ms"].isna().all():
         return nothing(title)
     fig, (ax, below) = headed(4.6, title, 2, 1, height_ratios=[2.0, 1.0])
@@ -434,10 +420,7 @@ def line_title(record: Record | None) -> str:
 
 
 def host(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw host time by page size: what each decode step takes, and what each prompt token takes.
-
-    The frame is as :func:`kvledger.chapters.attention_report.host_work` gives it.
-    """
+    """Draw host time by page size, of a decode step and of a prompt token (`report.host_work`)."""
     if report.is_nothing(frame):
         return nothing(title)
     panels = drawing.panels_of(frame, "each")

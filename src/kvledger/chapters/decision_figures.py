@@ -32,11 +32,7 @@ _PARTS: Mapping[str, str] = {
 
 
 def small_example(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw what each page size costs three requests: tokens, slack and metadata, in slots.
-
-    The frame has columns page_size, tokens, tail_slack_slots, metadata_slots; slots per
-    request.
-    """
+    """Draw tokens, slack and metadata by page size, in slots a request, of `memory_parts`."""
     parts = {"tokens": "used", "tail_slack_slots": "tail slack", "metadata_slots": "metadata"}
     words: Look = {"x_label": "slots a request", "name": "page_size", "named": "pages of {}"}
     return drawing.parts_bars(frame, parts, title=title, words={"tokens": "tokens"}, **words)
@@ -102,9 +98,6 @@ def _powers_within(low: float, high: float) -> list[int]:
 def cost_shares_title(frame: pd.DataFrame, tolerance: float) -> str:
     """Say which page sizes are near the best in memory, and which cost is the largest above.
 
-    The frame is as :func:`kvledger.decision.decision_survey.shares` gives it. tolerance: what
-    counts as near, as a share of the least.
-
     Examples
     --------
     >>> rows = [(1, "tail slack", 0.0, True), (1, "metadata", 0.002, True),
@@ -166,8 +159,6 @@ def _ranges(ax: Axes, rows: pd.DataFrame, names: str, title: str, mark: int) -> 
 
 def near_ranges_title(frame: pd.DataFrame) -> str:
     """Say how far the largest page size near the best moves with the trace and with the model.
-
-    The frame is as :func:`kvledger.decision.decision_survey.answers` gives it.
 
     Examples
     --------
@@ -236,9 +227,6 @@ def needed_costs(
 
 def needed_costs_title(frame: pd.DataFrame, page_size: int) -> str:
     """Say up to which cost a page size is near the best, trace by trace.
-
-    The frame is as :func:`kvledger.decision.decision_survey.needed` gives it. page_size: one of
-    those in it.
 
     Examples
     --------

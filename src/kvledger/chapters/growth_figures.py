@@ -70,11 +70,7 @@ def _present(frame: pd.DataFrame) -> list[str]:
 
 
 def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
-    """Draw what each pool's capacity is made of over time, one panel below the other.
-
-    The frame is as :func:`kvledger.replays.growth.over_time` gives it. x_label: what time is
-    counted in.
-    """
+    """Draw what pools are made of over time, panel below panel, of `growth.over_time`."""
     names = drawing.panels_of(frame, "policy")
     fig, axes = headed(1.25 * len(names) + 1.2, title, len(names), squeeze=False)
     columns = _present(frame)
@@ -105,9 +101,6 @@ def pools_over_time(frame: pd.DataFrame, *, title: str, x_label: str) -> Figure:
 def pools_title(shares: pd.DataFrame) -> str:
     """Say under which policy tokens fill least of the pool, and under which most.
 
-    shares: as :func:`kvledger.replays.growth.mean_shares` gives it, of the replays that are
-    drawn.
-
     Examples
     --------
     >>> pools_title(pd.DataFrame({"policy": ["one", "two"], "used": [0.1, 0.95]}))
@@ -119,10 +112,7 @@ def pools_title(shares: pd.DataFrame) -> str:
 
 
 def slot_steps(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw small pools step by step, in slots: one bar a step, one panel a policy.
-
-    The frame is as :func:`kvledger.replays.growth.step_by_step` gives it.
-    """
+    """Draw small pools in slots: a bar a step, a panel a policy, of `growth.step_by_step`."""
     names = drawing.panels_of(frame, "policy")
     fig, axes = headed(3.8, title, 1, len(names), squeeze=False, sharey=True)
     columns = _present(frame)
@@ -157,11 +147,7 @@ def slot_steps_title(frame: pd.DataFrame) -> str:
 
 
 def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figure:
-    """Draw how many requests run and wait over time, one panel a setting, on one scale.
-
-    The frame is as :func:`kvledger.replays.growth.over_time` gives it. panels: setting to what
-    its panel is called.
-    """
+    """Draw requests that run and wait, `panels` naming the settings, of `growth.over_time`."""
     alike = {"squeeze": False, "sharex": True, "sharey": True}
     fig, axes = headed(1.6 * len(panels) + 0.8, title, len(panels), **alike)
     line, area = {"color": INK.ink, "lw": 1.2}, {"color": INK.faint, "alpha": 0.5, "lw": 0}
@@ -185,8 +171,6 @@ def loads(frame: pd.DataFrame, *, title: str, panels: Mapping[str, str]) -> Figu
 def loads_title(strain: pd.DataFrame) -> str:
     """Say how often requests were preempted under each way to arrive.
 
-    strain: as :func:`kvledger.replays.growth.pressure` gives it, of the replays that are drawn.
-
     Examples
     --------
     >>> loads_title(pd.DataFrame({"setting": ["evenly", "in bursts"], "preempted": [0, 1534]}))
@@ -198,10 +182,7 @@ def loads_title(strain: pd.DataFrame) -> str:
 
 
 def hit_curve(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw the hit rate of a prefix cache against its size, and of one that never evicts.
-
-    The frame is as :func:`kvledger.replays.growth.hit_rates` gives it.
-    """
+    """Draw the hit rate of a prefix cache by its size, and without end, of `growth.hit_rates`."""
     fig, ax = headed(3.3, title)
     sized = frame[frame["capacity_slots"].notna()]
     endless = float(frame.loc[frame["capacity_slots"].isna(), "hit_rate"].iloc[0])
@@ -238,11 +219,7 @@ def hits_title(frame: pd.DataFrame) -> str:
 
 
 def beside_paper(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw replayed shares as dots beside published ones as ticks, one row a share.
-
-    The frame is as :func:`kvledger.replays.figure2.shares` gives it; rows without a published
-    share are left out.
-    """
+    """Draw replayed shares as dots, and those published as ticks, of `figure2.shares`."""
     frame = frame[frame["published"].notna()]
     fig, ax = headed(0.27 * len(frame) + 1.2, title)
     at = -np.arange(len(frame), dtype=float)

@@ -18,10 +18,7 @@ COST_AXIS = "c, cost of a page in token slots"
 
 
 def cost_lines(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw the cost of each page size as a line in c, and the lower envelope along them.
-
-    The frame is as :func:`kvledger.accounting.survey.cost_lines` gives it.
-    """
+    """Draw each page size's cost as a line in c, and their envelope, of `survey.cost_lines`."""
     fig, ax = headed(3.8, title)
     edge = frame[frame["c_from"].notna()]
     last = float(edge["c_from"].iloc[-1]) * 1.6
@@ -114,10 +111,7 @@ def envelopes_title(frame: pd.DataFrame, page_size: int) -> str:
 
 
 def flat_optimum(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw the page sizes within one percent of the best, the best, and the closed form.
-
-    The frame is as :func:`kvledger.accounting.survey.closed_form` gives it, for one c.
-    """
+    """Draw sizes within 1% of the best, it and the closed form, of `survey.closed_form` at a c."""
     fig, ax = headed(0.34 * len(frame) + 1.3, title)
     at = -np.arange(len(frame), dtype=float)
     low, high = frame["flat_from"].to_numpy(float), frame["flat_to"].to_numpy(float)
@@ -151,10 +145,7 @@ def flat_title(frame: pd.DataFrame) -> str:
 
 
 def bytes_against_need(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw what metadata bytes cost in slots, model by model, below what a page size needs.
-
-    The frame is as :func:`kvledger.accounting.survey.bytes_in_slots` gives it.
-    """
+    """Draw what bytes cost in slots, below what a size needs, of `survey.bytes_in_slots`."""
     order = drawing.panels_of(frame.sort_values("kv_bytes_per_token", kind="stable"), "model")
     fig, ax = headed(0.19 * len(order) + 1.5, title)
     drawing.wider_sides(fig)

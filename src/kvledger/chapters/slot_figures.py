@@ -81,10 +81,7 @@ def paged_slots(
 
 
 def slots(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw every slot as a square, one panel below the other.
-
-    The frame has rows of squares, panels and requests in order.
-    """
+    """Draw every slot as a square, one panel below the other, of rows of squares in order."""
     panels = drawing.panels_of(frame, "panel")
     counts = [int(frame.loc[frame["panel"] == p, "request"].nunique()) for p in panels]
     heights = [n + 2.1 for n in counts]
@@ -236,10 +233,7 @@ def expectation_title(frame: pd.DataFrame, near: int) -> str:
 
 
 def slack_distribution(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw how many requests leave each number of slots unused, beside an even spread.
-
-    The frame has columns tail_slack_slots, share (of requests) and even_share.
-    """
+    """Draw requests by tail slack beside an even spread, of `survey.slack_distribution`."""
     fig, ax = headed(2.9, title)
     shares = frame["share"].astype(float)
     ax.bar(frame["tail_slack_slots"], shares, width=0.8, **drawing.part_style("tail slack"))
@@ -287,10 +281,7 @@ def slack_share_title(frame: pd.DataFrame, page_size: int) -> str:
 
 
 def held_and_spared(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw what is held in bars, and what sharing spared on a line of its own.
-
-    The frame is as :func:`kvledger.accounting.survey.ledgers` gives it.
-    """
+    """Draw what is held in bars, and what sharing spared as lines, of `survey.ledgers`."""
     fig, ax = headed(0.75 * len(frame) + 1.0, title)
     for i, row in enumerate(frame.to_dict("records")):
         distinct, slack = int(row["distinct tokens"]), int(row["tail slack slots"])
@@ -332,11 +323,7 @@ def spared_title(frame: pd.DataFrame) -> str:
 
 
 def shared_blocks(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw the share of blocks that neighbours hold too, over the number of neighbours.
-
-    The frame has columns trace, preamble ("with" or "without"), window_requests and
-    shared_share.
-    """
+    """Draw the share of blocks that neighbours hold too, of `survey.shared_blocks`."""
     fig, ax = headed(3.6, title)
     ends = []
     for (trace, preamble), rows in frame.groupby(["trace", "preamble"], sort=False):

@@ -24,10 +24,7 @@ _MOST_TICKS = 7
 
 
 def lengths(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw how many requests have each length, by powers of two: prompts, and final lengths.
-
-    The frame is as :func:`kvledger.report.report_tables.length_counts` gives it.
-    """
+    """Draw requests by length, prompts and final, of `report_tables.length_counts`."""
     fig, ax = headed(3.1, title)
     at = np.arange(len(frame), dtype=float)
     looks = {
@@ -58,10 +55,7 @@ def lengths_title(frame: pd.DataFrame) -> str:
 
 
 def tail_slack(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw tail slack by page size: as a share of what is held, and in slots per request.
-
-    The frame is as :func:`kvledger.report.report_tables.tail_slack` gives it.
-    """
+    """Draw tail slack by page size, as a share and in slots, of `report_tables.tail_slack`."""
     fig, (left, right) = headed(3.4, title, 1, 2)
     xs = frame["page_size"].to_numpy(float)
     colour = PART["tail slack"].colour
@@ -110,10 +104,7 @@ def tail_slack_title(frame: pd.DataFrame, page_size: int) -> str:
 
 
 def sharing(frame: pd.DataFrame, *, title: str) -> Figure:
-    """Draw the share of blocks that a neighbour holds too, over the number of neighbours.
-
-    The frame is as :func:`kvledger.report.report_tables.sharing` gives it.
-    """
+    """Draw the share of blocks that a neighbour holds too, of `report_tables.sharing`."""
     fig, ax = headed(3.3, title)
     xs, shares = frame["window_requests"].to_numpy(float), frame["shared_share"].astype(float)
     ax.plot(xs, shares, color=PART["shared"].colour, marker="o", markersize=4)

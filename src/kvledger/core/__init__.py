@@ -11,13 +11,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def data_folder() -> Path:
-    """Return ``data/`` of the checkout, or the copy inside an installed package.
-
-    Raises
-    ------
-    LedgerError
-        If neither exists.
-    """
+    """Return ``data/`` of the checkout, or of the package; LedgerError if neither exists."""
     candidates = [_PACKAGE.parent.parent / "data", _PACKAGE / "data"]
     for folder in candidates:
         if (folder / "manifest.toml").is_file():

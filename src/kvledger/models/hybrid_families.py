@@ -76,17 +76,14 @@ def _mamba1(fields: Fields, _: Heads) -> LayerGroup:
 
 
 class _Mamba2Names(NamedTuple):
-    """What a family calls the sizes of its Mamba 2 layers.
-
-    ``channels`` are the fields whose product must be heads times their size.
-    """
+    """What a family calls the sizes of its Mamba 2 layers."""
 
     heads: str = "mamba_n_heads"
     head_dim: str = "mamba_d_head"
     groups: str = "mamba_n_groups"
     state: str = "mamba_d_state"
     kernel: str = "mamba_d_conv"
-    channels: tuple[str, ...] = ("mamba_expand", "hidden_size")
+    channels: tuple[str, ...] = ("mamba_expand", "hidden_size")  # product: heads times their size
     dtype: str | None = None
 
 

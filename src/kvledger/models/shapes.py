@@ -198,12 +198,7 @@ class Model:
         return sum(group.state_bytes_per_request for group in self.groups)
 
     def cache_bytes(self, tokens: int) -> int:
-        """Return the bytes that the K and V of one request need, window layers capped.
-
-        Parameters
-        ----------
-        tokens : int
-            Tokens the request holds. Of a chunked layer, those of the newest token's chunk count.
+        """Return the bytes that K and V of a request's tokens need, windows and chunks capped.
 
         Examples
         --------
@@ -240,10 +235,7 @@ class Model:
     def with_dtype(self, dtype: str) -> Model:
         """Return the same shape with another cache data type. Fixed states keep theirs.
 
-        Raises
-        ------
-        LedgerError
-            For an unknown data type; the message lists the known ones.
+        An unknown type is a LedgerError that lists the known ones.
 
         Examples
         --------

@@ -94,14 +94,11 @@ def load_blocks(name: str) -> pd.DataFrame:
 
     The name is ``"mooncake_conversation"`` or ``"mooncake_synthetic"``.
 
-    Returns
-    -------
-    DataFrame
-        ``window_requests`` (the last is the whole trace), ``how`` (``"groups"`` or
-        ``"sliding"``, as in :func:`kvledger.neighbour_sharing`), ``blocks`` (``"all"``
-        hashed blocks, the last of a prompt usually partial, or ``"complete"`` blocks only),
-        ``preamble`` (``"with"`` or ``"without"`` the blocks that most requests start with, in
-        both counts), ``logical_blocks``, ``shared_blocks``.
+    Columns: ``window_requests`` (the last is the whole trace), ``how`` (``"groups"`` or
+    ``"sliding"``, as in :func:`kvledger.neighbour_sharing`), ``blocks`` (``"all"`` hashed blocks,
+    the last of a prompt usually partial, or ``"complete"`` blocks only), ``preamble`` (``"with"``
+    or ``"without"`` the blocks that most requests start with, in both counts),
+    ``logical_blocks``, ``shared_blocks``.
 
     Examples
     --------

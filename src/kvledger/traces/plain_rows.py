@@ -79,10 +79,8 @@ def _parse(
     hard: Ints,
     text: Bytes,
 ) -> tuple[int, int]:
-    """Fill the columns; return how many rows there are (-1: not plain) and how many hard times.
-
-    The data ends with a line feed, at which every loop over its bytes stops.
-    """
+    """Fill the columns; return how many rows there are (-1: not plain) and how many hard times."""
+    # The data ends with a line feed, at which every loop over its bytes stops.
     end = np.uint64(len(data))
     at: Any = np.uint64(0)  # unsigned: no test for an index from the end
     columns = len(roles)
@@ -177,10 +175,7 @@ def _digits(data: Bytes, at: Any, number: Any) -> tuple[Any, Any, Any]:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _decimal(data: Bytes, at: Any) -> tuple[Any, float, bool]:
-    """Read digits with or without a dot, and tell whether the value is exactly rounded.
-
-    Where there are none, the place behind them is the place before them.
-    """
+    """Read digits with or without a dot, if any, and tell if the value is exactly rounded."""
     start, places = at, 0
     at, number, digits = _digits(data, at, 0)
     if data[at] == _DOT:
@@ -201,11 +196,8 @@ def _two(data: Bytes, at: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _date(data: Bytes, at: Any) -> tuple[Any, int]:
-    """Read ``2023-11-16 18:17:03.9799600``, with or without a zone, as nanoseconds since 1970.
-
-    Where there is none, the place behind it is the place before it.
-    """
-    bad = at, 0
+    """Read ``2023-11-16 18:17:03.9799600``, with or without a zone, as nanoseconds since 1970."""
+    bad = at, 0  # the place behind none is the place before it
     end = np.uint64(len(data))
     if at + np.uint64(19) >= end:
         return bad

@@ -215,11 +215,7 @@ class _Prepended(io.RawIOBase):
 
 
 class _Decompressed(io.RawIOBase):
-    """One bzip2 or xz stream after another, in no more memory than was asked for.
-
-    Unlike the standard library's own files it refuses what follows the last stream, and an xz
-    stream that asks for too much memory.
-    """
+    """Bzip2 or xz streams in a row; unlike the library's, refuses a rest, and too much memory."""
 
     def __init__(self, raw: BinaryIO, new: Callable[[], Any]) -> None:
         self._raw = raw

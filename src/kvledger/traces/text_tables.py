@@ -445,10 +445,7 @@ def read_table(
 
 
 def _header(label: str, first: Block) -> tuple[int | None, list[str], Block]:
-    """Return the header's line number, the columns, and the block without the header.
-
-    A file whose first line is a number has no header: it is a list of lengths.
-    """
+    """Return the header's line (none if it begins with a number), the columns and the rest."""
     line, data = first
     while True:
         end = data.find(b"\n") + 1 or len(data)
