@@ -141,8 +141,7 @@ def test_moved_bytes_by_hand(heads: ModelHeads) -> None:
     assert case.kv_bytes == 64 * 8192 * per_token
     ends = 64 * heads.q_heads * (heads.head_dim + heads.value_dim) * 2
     assert contiguous(case).moved_bytes == case.kv_bytes + ends + 64 * 4
-    sixteen = Placement(case, "random", 16)
-    assert sixteen.moved_bytes == case.kv_bytes + ends + 64 * 512 * 4
+    assert Placement(case, "random", 16).moved_bytes == case.kv_bytes + ends + 64 * 512 * 4
 
 
 @given(st.integers(1, 9), st.integers(1, 8))
@@ -281,8 +280,7 @@ def test_roundings_of_a_data_type_are_within_its_tolerance(dtype: str) -> None:
         k, v = (x[pages, slots].double().repeat_interleave(4, 1) for x in inputs[1:3])
         q = rounded(inputs.q[request].double() * 128**-0.25)
         scores = rounded(torch.einsum("hd,thd->ht", q, rounded(k * 128**-0.25)))
-        weights = rounded(scores.softmax(-1))
-        out.append(torch.einsum("ht,thd->hd", weights, v).to(kind))
+        out.append(torch.einsum("ht,thd->hd", rounded(scores.softmax(-1)), v).to(kind))
     assert 0 < error_of(torch.stack(out), inputs, dtype) <= TOLERANCE[dtype]
 
 
@@ -480,8 +478,7 @@ def test_the_largest_cache_that_the_system_shows(tmp_path: Path) -> None:
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_CGROUP_FOLDER", tmp_path)
-    everything = machine.free_bytes(CPU)
-    assert everything > 0
+    assert machine.free_bytes(CPU) > 0
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("900000\n")
     (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 50000\n")

@@ -68,8 +68,6 @@ LATENT = Placement(case_of(DEEPSEEK_V2_LITE, [8192] * 64, "bfloat16"), "random",
 
 
 # --------------------------------------------------------------------------- on a CPU
-
-
 @pytest.mark.parametrize("name", ["sdpa", "gather_sdpa"])
 @pytest.mark.parametrize("page_size", [1, 5, 16, 64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -170,8 +168,6 @@ def test_the_table_says_which_pages_are_read(name: str) -> None:
 
 
 # --------------------------------------------------------------------------- what a step does
-
-
 class Operations(TorchDispatchMode):
     """Notes what is run, other views of the same memory aside, and the bytes that are taken."""
 
@@ -227,8 +223,6 @@ def test_a_step_of_flex_attention_builds_no_mask(
 
 
 # --------------------------------------------------------------------------- tables in other forms
-
-
 @st.composite
 def page_tables(draw: st.DrawFn) -> DecodeInputs:
     page_size = draw(st.integers(1, 9))
@@ -268,8 +262,6 @@ def test_a_table_in_rows_lists_the_pages_of_each_request(step: DecodeInputs) -> 
 
 
 # --------------------------------------------------------------------------- GPU libraries
-
-
 @pytest.fixture
 def present(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Peers that are not asked whether they are there, with stand-ins for their libraries."""
@@ -305,8 +297,7 @@ def test_a_library_is_told_of_a_latent_cache_and_flashinfer_of_matrix_units(
     for name in ("flashinfer", "cudnn_paged"):
         agrees(present[name].prepare(given), given)
     for heads, shared in (((8, 2), True), ((4, 2), False)):
-        step = present["flashinfer"].prepare(inputs(heads=heads, dtype=torch.float16))
-        step()
+        present["flashinfer"].prepare(inputs(heads=heads, dtype=torch.float16))()
         wrapper = libraries.DecodeWrapper.made[-1]
         assert (wrapper.plans, wrapper.use_tensor_cores) == (1, shared)
 
@@ -321,8 +312,6 @@ def test_the_stand_in_for_varlen_attn_takes_what_torch_takes() -> None:
 
 
 # --------------------------------------------------------------------------- JAX's Pallas
-
-
 @pytest.fixture(scope="module")
 def pallas() -> PallasPaged:
     pytest.importorskip("jax", reason="JAX is not part of this environment")
@@ -378,8 +367,6 @@ def test_pallas_becomes_triton_code_for_the_sizes_that_are_not_refused(
 
 
 # --------------------------------------------------------------------------- absent and refused
-
-
 def test_each_peer_has_a_name_and_says_how_it_is_timed() -> None:
     assert list(BY_NAME)[:2] == ["triton", "sdpa"]
     assert len(BY_NAME) == len(PEERS)
@@ -521,8 +508,6 @@ def test_tensors_that_do_not_go_together_are_no_refusal(peer: Peer) -> None:
 
 
 # --------------------------------------------------------------------------- libraries that fail
-
-
 class Failing(Peer):
     """Fails when it prepares, or when it is first called."""
 
@@ -552,8 +537,6 @@ def test_what_a_library_cannot_do_is_its_refusal_and_an_interrupt_none(
 
 
 # --------------------------------------------------------------------------- memory and imports
-
-
 def test_the_memory_that_is_announced_is_the_memory_that_is_taken() -> None:
     given = inputs((30, 40), 16)
     case = STEP._replace(

@@ -219,8 +219,7 @@ def test_a_kernel_that_reaches_its_bars_has_met_them() -> None:
 def test_costs_are_put_among_the_exact_costs_of_a_trace() -> None:
     record = made_record("cuda", noise=SHARP)
     row = attention_costs.best_sizes(record, TRACES, 16).iloc[0]
-    total = TRACES["azure_conv_2023"].total
-    exact = kv.c_for_page_size(total, 16, PAGE_SIZES)
+    exact = kv.c_for_page_size(TRACES["azure_conv_2023"].total, 16, PAGE_SIZES)
     assert (row.iloc[1], row.iloc[2]) == (exact.c_from, float(exact.c_to))
     assert exact.c_from < Fraction("0.12") < exact.c_to
     assert row.iloc[3:].tolist() == [16, 16, 16]
@@ -407,8 +406,7 @@ def test_any_record_can_be_told_and_drawn(kind: str) -> None:
         frame = frame_of(record)
         assert len(frame)
         assert frame.iloc[:, 0].notna().all()
-        floats = [v for v in frame.to_numpy().ravel() if isinstance(v, float)]
-        assert np.isfinite(floats).all()
+        assert np.isfinite([v for v in frame.to_numpy().ravel() if isinstance(v, float)]).all()
     assert len(attention_costs.steps(record, TRACES))
     assert len(attention_costs.best_sizes(record, TRACES, 16))
     # figure() refuses what runs out of the page, lies on the footer or has no dark twin.

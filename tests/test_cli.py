@@ -201,8 +201,7 @@ def test_a_model_by_config_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_layers_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(["models", "Gemma-2-9B"], capsys)
-    (model,) = found["models"]
+    (model,) = answer(["models", "Gemma-2-9B"], capsys)["models"]
     assert sum(g["kv_bytes_per_token"] for g in model["groups"]) == model["kv_bytes_per_token"]
     growing = [g["kv_bytes_per_token"] for g in model["groups"] if g["window"] is None]
     assert sum(growing) == model["growth_bytes_per_token"]
@@ -606,8 +605,7 @@ def test_bad_input_is_one_line_and_exit_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
-    given = [a.format(lengths=lengths, folder=tmp_path) for a in arguments]
-    err = refusal(given, capsys)
+    err = refusal([a.format(lengths=lengths, folder=tmp_path) for a in arguments], capsys)
     assert len(err) < 2000
     assert message in err
     assert sorted(tmp_path.rglob("*")) == before
@@ -618,8 +616,7 @@ def test_an_unknown_format_lists_the_formats(
 ) -> None:
     path = tmp_path / "odd.csv"
     path.write_text("a,b\n1,2\n")
-    err = refusal(["account", str(path)], capsys)
-    assert "azure: CSV with columns TIMESTAMP" in err
+    assert "azure: CSV with columns TIMESTAMP" in refusal(["account", str(path)], capsys)
 
 
 @pytest.mark.parametrize(
@@ -739,8 +736,7 @@ def test_a_locale_without_letters_shows_them_written_out(tmp_path: Path) -> None
 def test_a_terminal_gets_the_same_words_with_a_rule() -> None:
     arguments = ("account", "--lengths", "5,9,17", "--page-size", "4")
     shown, piped = on_a_terminal(*arguments), run(*arguments).stdout
-    words = re.sub(r"\x1b\[[0-9;]*m|\u2500", " ", shown).split()
-    assert words == piped.split()
+    assert re.sub(r"\x1b\[[0-9;]*m|\u2500", " ", shown).split() == piped.split()
     assert "\u2500" in shown
     assert "\x1b[1m" in shown
     assert "\u2500" not in piped

@@ -343,8 +343,7 @@ def test_below_the_ids_nothing_is_lost_and_between_multiples_the_most_is() -> No
 
 def test_tables_and_presets() -> None:
     trace = kv.Trace([8, 8], [0, 0], page_ids=[[0, 1], [0, 2]], page_ids_size=4)
-    decision = decide(trace, MODEL, page_sizes=[4], metadata="vllm", held_together=2)
-    cost = decision.cost(4)
+    cost = decide(trace, MODEL, page_sizes=[4], metadata="vllm", held_together=2).cost(4)
     assert (cost.entries, cost.pages) == (2, Fraction(3, 2))
     assert cost.metadata_slots == (8 * cost.entries + 250 * cost.pages) / 100
     shape = cache_shape("gpt-oss-20b")
@@ -442,8 +441,7 @@ def test_another_model_of_the_same_heads_is_measured_others_are_not(gpu: Record)
     gemma = made_record("cuda", cases=[made_case(("Gemma-3", 32, 16, 128, 128, False), 8, 512)])
     assert decide([5], "Gemma-3-27B", record=gemma).read is not None
     assert decide([5], "Gemma-2-9B", record=gemma).read is None
-    half = decide([5], kv.load_models()[LLAMA].with_dtype("fp8"), record=gpu)
-    assert half.read is None
+    assert decide([5], kv.load_models()[LLAMA].with_dtype("fp8"), record=gpu).read is None
     for cost in other.sizes:
         assert cost.read_slots is cost.allocation_slots is cost.time_slots is None
         assert cost.total_slots == cost.memory_slots
@@ -503,8 +501,7 @@ def test_time_alone_favours_large_pages_and_begins_by_the_rule(gpu: Record) -> N
     assert decision.time.best == max(default_page_sizes())
     assert decision.time.above is None
     assert decision.time.below.term == "read_slots"
-    c = decision.charges.read_slots
-    assert abs(decision.time.low - 100 * c) <= 2
+    assert abs(decision.time.low - 100 * decision.charges.read_slots) <= 2
     decision = decide("azure_conv_2023", LLAMA, record=gpu)
     assert decision.read is not None
     open_ended = replace(decision, read=replace(decision.read, c_high=None))

@@ -118,14 +118,12 @@ def test_needed_asks_each_trace_for_each_page_size(workloads: dict[str, Workload
 
 
 def test_token_bytes_below_which_pages_of_one_slot_are_out(workloads: dict[str, Workload]) -> None:
-    decision = decide(workloads["azure_conv_2023"], LLAMA)
-    least = survey.least_token_bytes(decision, 1)
+    least = survey.least_token_bytes(decide(workloads["azure_conv_2023"], LLAMA), 1)
     for n_bytes, near in ((least + 100, True), (least - 100, False)):
         half = int(n_bytes / 2)  # bytes a head's element pair, one layer, one head
         model = kv.Model("x", full_layers=1, kv_heads=1, head_dim=half, bytes_per_element=1)
         assert (1 in decide(workloads["azure_conv_2023"], model).memory.near) is near
-    endless = decide([8] * 5, LLAMA, page_sizes=[1, 8])
-    assert survey.least_token_bytes(endless, 8) is None
+    assert survey.least_token_bytes(decide([8] * 5, LLAMA, page_sizes=[1, 8]), 8) is None
 
 
 def test_kernels_say_what_they_read_of_the_range(workloads: dict[str, Workload]) -> None:
@@ -170,8 +168,7 @@ def test_in_use_lists_every_row_and_parts_add_up() -> None:
     assert survey.read_interval(decide([5], LLAMA)) is None
     assert survey.range_words(decide([5], LLAMA, page_sizes=[4]).memory) == "4"
     decision = decide([5, 9, 17], LLAMA, metadata={"a page": 32768}, page_sizes=[1, 2, 4])
-    fig = drawings.small_example(survey.memory_parts(decision), title="t")
-    said = words(fig)
+    said = words(drawings.small_example(survey.memory_parts(decision), title="t"))
     assert " 12.75" in said
     assert {"tokens", "tail slack", "metadata", "pages of 4"} <= set(said)
 
@@ -209,8 +206,7 @@ def test_costs_write_not_measured_where_a_cost_is_absent(workloads: dict[str, Wo
 
 # --------------------------------------------------------------------------- drawings
 def test_costs_are_drawn_in_colours_and_absence_said(workloads: dict[str, Workload]) -> None:
-    decision = decide(workloads["azure_conv_2023"], LLAMA)
-    shares = survey.shares(decision, [1, 4, 16, 64])
+    shares = survey.shares(decide(workloads["azure_conv_2023"], LLAMA), [1, 4, 16, 64])
     said = words(drawings.cost_shares(shares, title="t", tolerance=0.01, absent="not measured"))
     assert {"tail slack", "metadata", "t\n(not measured)", "1% of the tokens held"} <= set(said)
     assert "time to read through the table" not in said

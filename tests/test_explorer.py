@@ -990,8 +990,7 @@ def test_every_state_passes_page_checks(
 
 def test_no_number_is_drawn_that_is_none(opened: Opened) -> None:
     for state in STATES:
-        page = opened(state)
-        drawn = page.locator("#kvledger-explorer").evaluate("e => e.outerHTML")
+        drawn = opened(state).locator("#kvledger-explorer").evaluate("e => e.outerHTML")
         assert not re.search(r"NaN|undefined|\[object|Infinity", drawn), state
 
 

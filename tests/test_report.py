@@ -305,8 +305,7 @@ def test_the_report_is_the_same_anywhere(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home of another"))
     settings = Settings(trace=HOSTILE, model="Llama-3.1-8B", kv_memory="8GiB")
-    written = write_report(settings, Path("again"))
-    assert written[0] == Path("again", "report.html")
+    assert write_report(settings, Path("again"))[0] == Path("again", "report.html")
     ours = {p.relative_to(made.out): p.read_bytes() for p in made.out.rglob("*") if p.is_file()}
     again = tmp_path / "again"
     theirs = {p.relative_to(again): p.read_bytes() for p in again.rglob("*") if p.is_file()}
@@ -749,8 +748,7 @@ def test_the_template_holds_for_odd_traces(
     assert used <= set(shown)
     text = " ".join(shown[id] for id in used)
     assert not re.search(r"\b1 requests|\bnan\b|None|inf\b", text), text
-    csvs = sorted((tmp_path / "figures").glob("*.csv"))
-    assert len(csvs) >= 4
+    assert len(sorted((tmp_path / "figures").glob("*.csv"))) >= 4
     if (tmp_path / "figures" / "fig-workload-growth.csv").exists():
         with (tmp_path / "figures" / "fig-workload-growth.csv").open(newline="") as file:
             for row in csv.DictReader(file):
@@ -786,8 +784,7 @@ def test_what_fits_is_what_the_ledgers_hold() -> None:
 
 
 def test_counts_by_length_add_up() -> None:
-    work = deployment([1, 2, 3, 4, 5, 1000], [0, 0, 0, 0, 0, 24])
-    counts = tables.length_counts(work)
+    counts = tables.length_counts(deployment([1, 2, 3, 4, 5, 1000], [0, 0, 0, 0, 0, 24]))
     assert counts.to_dict("list") == {
         "up_to": [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
         "prompts": [1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1],
@@ -796,8 +793,7 @@ def test_counts_by_length_add_up() -> None:
 
 
 def test_charges_are_the_best_of_their_cost() -> None:
-    settings = Settings("azure_conv_2023", "Llama-3.1-8B", "60GiB", page_size=24)
-    work = read_deployment(settings)
+    work = read_deployment(Settings("azure_conv_2023", "Llama-3.1-8B", "60GiB", page_size=24))
     sizes = [2**k for k in range(13)] + [24]
     for each in tables.charges(work):
         best = kv.best_page_size(work.total, each.c, sizes)

@@ -150,8 +150,7 @@ def walk(visit: Visit, key: str = "Tab") -> Walk:
         if found is None or not found["first"]:
             ended = found is None or found["index"] == steps[0].index
             break
-        facts = {name: found[name] for name in Step._fields}
-        steps.append(Step(**facts))
+        steps.append(Step(**{name: found[name] for name in Step._fields}))
     names: list[str] = page.evaluate("() => kv.all.map(kv.name)")
     return Walk(steps, names, ended, key == "Shift+Tab")
 
@@ -390,8 +389,6 @@ def test_what_slides_in_is_there_to_be_opened(visits: dict[tuple[int, str], Visi
 
 
 # ---------------------------------------------------------------- pages made to be wrong
-
-
 WRONG_WALKS = {
     "reached by the pointer alone": Wrong(
         everything_is_reached,

@@ -173,7 +173,6 @@ def test_page(scriptless: list[Visit], path: str) -> None:
 
 
 # ---------------------------------------------------------------- pages made to be wrong
-
 PAGES = '<a class="kv-all-pages" href="#n">All pages</a><nav id="n">{}</nav>'.format(
     "".join(f'<a href="#{i}">{i}</a> ' for i in range(10))
 )

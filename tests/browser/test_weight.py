@@ -94,8 +94,7 @@ def test_a_later_page_is_light(scales: Scales, first: dict[str, int], path: str)
 def test_the_gallery_fetches_what_is_looked_at(browser: Browser, built_book: Path) -> None:
     with served(built_book) as origin, weighing(browser, built_book, origin) as found:
         found.page.goto(f"{origin}/{GALLERY}", wait_until="networkidle")
-        before = sum(found.fetched.values())
-        assert 0 < before < sum(found.weigh(GALLERY).values())
+        assert 0 < sum(found.fetched.values()) < sum(found.weigh(GALLERY).values())
 
 
 def test_what_is_fetched_late_is_weighed(browser: Browser, tmp_path: Path) -> None:

@@ -91,7 +91,6 @@ def test_every_page_is_visited(built_book: Path) -> None:
 
 
 # ---------------------------------------------------------------- pages made to be wrong
-
 WRONG = {
     "script from elsewhere": Wrong(
         no_foreign_request,

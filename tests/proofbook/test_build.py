@@ -43,8 +43,6 @@ def fails_and_keeps_pages(book: Book) -> str:
 
 
 # ---------------------------------------------------------------- what a page shows
-
-
 def test_numbers_carry_kind_and_source(small: Book) -> None:
     page = small.page("start")
     assert 'title="fixture.answer: computed">4</a>' in page
@@ -96,8 +94,6 @@ def test_stamp_and_redirect(small: Book) -> None:
 
 
 # ---------------------------------------------------------------- what runs again
-
-
 def test_nothing_changed_is_quick(book: Book) -> None:
     before, runs = book.tree(), book.runs()
     started = time.perf_counter()
@@ -130,10 +126,8 @@ def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
     for name in ("slots", "notes"):
         assert 'title="fixture.allocated: computed">43</a>' in book.page(name)
         assert ">40</span>" not in book.page(name)
-    table = book.page("slots").split('id="tab-fixture"')[1]
-    assert '<td class="kv-num">43</td>' in table
-    data = (book.html / "figures" / "fig-fixture.csv").read_text(encoding="utf-8")
-    assert "4,43" in data
+    assert '<td class="kv-num">43</td>' in book.page("slots").split('id="tab-fixture"')[1]
+    assert "4,43" in (book.html / "figures" / "fig-fixture.csv").read_text(encoding="utf-8")
     # Taking the edit back brings the old numbers back, from results that were kept.
     book.log.unlink()
     book.edit("src/fixture_formula.py", "* page + 1 for n", "* page for n")
@@ -159,8 +153,6 @@ def test_edited_data_run_everything(book: Book) -> None:
 
 
 # ---------------------------------------------------------------- what fails
-
-
 def test_failing_cell_is_named(book: Book) -> None:
     edit_notebook(book, "slots", "number", "# a comment\nallocated(lengths, page=0)")
     said = fails_and_keeps_pages(book)
@@ -302,8 +294,6 @@ def test_outside_a_repository(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- stored outputs
-
-
 def test_notebooks_stores_outputs_and_then_leaves_them(book: Book) -> None:
     path = book.root / "chapters" / "slots.ipynb"
     before = json.loads(path.read_text(encoding="utf-8"))

@@ -32,9 +32,8 @@ from proofbook.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("smallbook")
 
+
 # --- notebooks ------------------------------------------------------------------------
-
-
 def read(**pages: dict[str, Any]) -> Catalogue:
     return catalogue_of(pages, version="1", source_digest="0" * 64)
 
@@ -105,8 +104,6 @@ def test_notebooks_are_refused(pages: dict[str, Any], says: str) -> None:
 
 
 # --- through JSON ---------------------------------------------------------------------
-
-
 @given(editions(), st.sampled_from(["", "https://book.example/v1/"]))
 @settings(max_examples=60)
 def test_a_catalogue_comes_back_from_its_files(edition: Edition, base: str) -> None:
@@ -175,8 +172,6 @@ def test_files_that_are_no_catalogue(tmp_path: Path, content: bytes) -> None:
 
 
 # --- pages and addresses --------------------------------------------------------------
-
-
 def test_a_checkout_without_its_parts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"_toc\.yml"):
         stored_catalogue(tmp_path)
@@ -214,8 +209,6 @@ def test_the_public_address(tmp_path: Path) -> None:
 
 
 # --- names ----------------------------------------------------------------------------
-
-
 def test_every_name_is_found_when_it_is_asked_for() -> None:
     assert {"number", "figure", "table", "cite"} < set(proofbook.__all__)
     for name in proofbook.__all__:

@@ -16,9 +16,8 @@ from proofbook.catalogue import Entry
 from proofbook.catalogue.changes import by_page, compare, in_words, markdown, rows, summary
 from proofbook.catalogue.editions import Edition
 
+
 # --------------------------------------------------------------------------- properties
-
-
 def seen(entry: Entry) -> tuple[Any, ...]:
     """All of an entry that a comparison is about."""
     content = (entry.text, entry.value, entry.unit) if entry.what == "number" else entry.digest
@@ -91,8 +90,6 @@ def test_texts_from_outside_stay_texts_in_markdown(found: list[tuple[Entry, str,
 
 
 # --------------------------------------------------------------------------- ways to differ
-
-
 HIDDEN = "37% (exactly 183/500 %), now 37% (exactly 184/500 %)"  # by rounding
 DIGESTS = f"other data ({sha256('old')[:8]}, now {sha256('new')[:8]})"
 CITED = number("a.b", kind="cited", source="Smith 2020")
@@ -140,12 +137,9 @@ def test_an_id_of_another_sort_is_removed_and_added() -> None:
 
 
 # --------------------------------------------------------------------------- early editions
-
-
 def test_numbers_of_early_notebooks_are_compared_by_text() -> None:
     old = book(number("a.b", "9000", ""), number("a.c", "4", ""), early=["a.b", "a.c"])
-    new = book(number("a.b", "9000", "slots"), number("a.c", "5", "slots"))
-    changes = compare(old, new)
+    changes = compare(old, book(number("a.b", "9000", "slots"), number("a.c", "5", "slots")))
     assert [change.new.id for change in changes.changed] == ["a.c"]
     assert ids(changes.by_text) == ["a.b", "a.c"]
     assert "2 numbers are compared by the text shown" in summary(changes)[1]
@@ -178,8 +172,6 @@ def test_tables_of_early_notebooks_are_compared_by_their_rows() -> None:
 
 
 # --------------------------------------------------------------------------- in words
-
-
 def test_the_summary_counts_each_sort() -> None:
     old = book(number("a.b"), figure("fig-a"), number("a.gone"), name="0.1.0")
     new = book(number("a.b", "5"), figure("fig-a"), figure("tab-a"), figure("tab-b"), name="0.2.0")

@@ -70,7 +70,6 @@ def stored(page: str, root: Path = ROOT) -> Any:
 
 
 # ---------------------------------------------------------------- what is compared
-
 TEXTS = st.text(alphabet="01a\n", max_size=4)
 STREAMS = st.builds(
     lambda name, text: {"output_type": "stream", "name": name, "text": text},
@@ -131,8 +130,7 @@ def test_a_file_and_its_reading_have_one_digest(outputs: list[Any]) -> None:
         {**o, "execution_count": 1} if o["output_type"] == "execute_result" else o for o in outputs
     ]
     cell = nbformat.v4.new_code_cell("1", id="a", outputs=[nbformat.from_dict(o) for o in counted])
-    notebook = nbformat.v4.new_notebook(cells=[cell])
-    text = nbformat.writes(notebook)
+    text = nbformat.writes(nbformat.v4.new_notebook(cells=[cell]))
     assert notebook_digest(json.loads(text)) == notebook_digest(nbformat.reads(text, 4))
 
 
@@ -163,14 +161,11 @@ def test_digest_holds_all_that_a_reader_relies_on_and_no_more(
     where: list[Any], value: object, same: bool
 ) -> None:
     cell: Any = number_cell()
-    place = functools.reduce(operator.getitem, where[:-1], cell)
-    place[where[-1]] = value
+    functools.reduce(operator.getitem, where[:-1], cell)[where[-1]] = value
     assert (checks.cell_digest(cell) == checks.cell_digest(number_cell())) == same
 
 
 # ---------------------------------------------------------------- the record
-
-
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "chapters").mkdir()
     assert read_checks(tmp_path) == {}
@@ -281,8 +276,6 @@ def test_the_committed_record_holds_the_chapters_in_order() -> None:
 
 
 # ---------------------------------------------------------------- the check itself
-
-
 def check(book: Book, *arguments: str, env: dict[str, str] | None = None) -> Any:
     """Run the check on a small book; return what pytest said."""
     files = [f"chapters/{name}.ipynb" for name in ("start", "slots")]
@@ -483,8 +476,6 @@ def test_what_cannot_be_recorded_is_one_error(
 
 
 # ---------------------------------------------------------------- what pages say
-
-
 def known(**changes: Any) -> Checked:
     late = {"date": dt.date(2026, 11, 1), "commit": None, "changed_since": "f" * 40}
     rows = {"chapters/a": EXAMPLE, "chapters/b": dataclasses.replace(EXAMPLE, **late)}

@@ -117,7 +117,6 @@ def test_a_number_is_cited_with_its_unit(changed: dict[str, Any], says: str) -> 
 
 
 # --- the files beside the pages -------------------------------------------------------
-
 DATA = pd.DataFrame({"policy": ["pages", "reserved"], "slots": [40, 96]})
 ALT = "Two bars of slots, one a policy: pages hold less than half of what is reserved."
 TITLE = 'Pages hold less: 50% & "{more}" <than> \\half'

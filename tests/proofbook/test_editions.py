@@ -93,16 +93,13 @@ def test_a_file_that_is_no_catalogue(checkout: Path, content: str, says: str) ->
 
 
 def test_no_checkout(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = project.this_project()
-    monkeypatch.setattr(project, "_offered", [here])
+    monkeypatch.setattr(project, "_offered", [project.this_project()])
     monkeypatch.setattr(project, "repository_root", lambda: None)
     with pytest.raises(InputError, match=r"'\.': no checkout of the book here; accepted"):
         edition(".")
 
 
 # --------------------------------------------------------------------------- releases
-
-
 def test_releases_are_in_order(checkout: Path) -> None:
     folder = checkout / "data" / "releases"
     folder.mkdir(parents=True)

@@ -51,8 +51,6 @@ def resolved(page: str, href: str) -> str:
 
 
 # ---------------------------------------------------------------- numbers
-
-
 def test_a_number_leads_to_its_row_and_says_what_it_is(pages_book: Book) -> None:
     (found, again) = link_of(pages_book.page("start"), "fixture.answer")
     assert found["class"] == "kv-number kv-computed"
@@ -80,8 +78,7 @@ def test_every_entry_has_its_anchor_once_on_its_page_and_nowhere_else(
 
 
 def test_a_number_that_no_sentence_shows_is_anchored_at_its_cell(pages_book: Book) -> None:
-    page = pages_book.page("start")
-    cell = page.split('id="cell-unseen"')[1].split('class="cell_input')[0]
+    cell = pages_book.page("start").split('id="cell-unseen"')[1].split('class="cell_input')[0]
     assert 'id="n-fixture.unseen"' in cell
 
 
@@ -126,8 +123,6 @@ def test_pages_without_anything_to_show_load_no_script(pages_book: Book) -> None
 
 
 # ---------------------------------------------------------------- figures and tables
-
-
 @pytest.mark.parametrize("id", ["fig-fixture", "tab-fixture"])
 def test_the_line_cites_fetches_and_traces(
     pages_book: Book, pages_catalogue: Catalogue, id: str
@@ -186,8 +181,6 @@ def _builder(root: Path, objects: dict[str, Any], **options: str) -> Any:
 
 
 # ---------------------------------------------------------------- links
-
-
 def _number(id: str = "a.b", page: str = "chapters/start") -> Entry:
     return Entry(id, "number", "computed", None, page, "c", "4", "4", "slots", "0" * 64, None, None)
 
@@ -235,8 +228,6 @@ def test_a_source_is_a_work_only_if_it_names_one(source: str, key: str | None) -
 
 
 # ---------------------------------------------------------------- cards and terms
-
-
 def test_terms_mean_on_a_page_what_the_glossary_says(pages_book: Book) -> None:
     said = cards_of(pages_book.page("start"))["terms"]
     assert set(said) == {"term-page", "term-page-size"}

@@ -96,8 +96,6 @@ def clipboard(page: Page) -> str:
 
 
 # ---------------------------------------------------------------- pointer
-
-
 def test_hovering_a_number_says_what_it_is(visit: Opener) -> None:
     page = visit()
     page.hover('[data-number="fixture.share"]')
@@ -158,8 +156,6 @@ def test_the_card_lies_within_the_window_beside_its_number(visit: Opener) -> Non
 
 
 # ---------------------------------------------------------------- keyboard
-
-
 def test_the_keyboard_reaches_a_number_and_its_card(visit: Opener) -> None:
     page = visit()
     for _ in range(60):
@@ -222,16 +218,13 @@ def test_terms_show_their_definition_and_stay_links(visit: Opener) -> None:
     page = visit()
     term = page.locator("a:has(> .std-term)").first
     term.hover()
-    said = card_of(page)
-    assert "A run of slots" in said
+    assert "A run of slots" in card_of(page)
     assert page.locator("#kv-card math").count() == 1
     term.click()
     page.wait_for_url("**/words.html#term-page")
 
 
 # ---------------------------------------------------------------- touch
-
-
 def test_a_tap_shows_the_card_of_a_number_and_of_a_term(visit: Opener) -> None:
     page = visit(size="narrow", has_touch=True, is_mobile=True)
     address = page.url
@@ -244,8 +237,6 @@ def test_a_tap_shows_the_card_of_a_number_and_of_a_term(visit: Opener) -> None:
 
 
 # ---------------------------------------------------------------- copying
-
-
 @pytest.mark.parametrize("id", ["fixture.answer", "fig-fixture", "tab-fixture"])
 def test_the_citation_is_copied(visit: Opener, pages_catalogue: Catalogue, id: str) -> None:
     page = visit(f"{pages_catalogue.entries[id].page}.html")
@@ -289,8 +280,6 @@ def test_from_a_file_everything_works_too(browser: Browser, pages_book: Book) ->
 
 
 # ---------------------------------------------------------------- every reader
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_axe_finds_nothing_in_cards_and_lines(visit: Opener, size: str, mode: str) -> None:
@@ -348,7 +337,6 @@ def test_nothing_moves_for_those_who_asked_for_that(visit: Opener) -> None:
 
 
 # ---------------------------------------------------------------- the site
-
 PREFIX = urlsplit(BASE).path
 
 
@@ -359,8 +347,7 @@ class _Site(http.server.SimpleHTTPRequestHandler):
     prefix: str
 
     def translate_path(self, path: str) -> str:
-        inner = urlsplit(path).path.removeprefix(self.prefix)
-        return str(self.root / inner.lstrip("/"))
+        return str(self.root / urlsplit(path).path.removeprefix(self.prefix).lstrip("/"))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         content = (self.root / "404.html").read_bytes()

@@ -49,8 +49,6 @@ def squeezed(text: str) -> str:
 
 
 # ---------------------------------------------------------------- a printed book, read back
-
-
 class Printed(NamedTuple):
     """A PDF with the pages that it was printed from."""
 
@@ -135,8 +133,6 @@ def links(document: pikepdf.Pdf) -> Iterator[Any]:
 
 
 # ---------------------------------------------------------------- tags
-
-
 def alts(document: pikepdf.Pdf, role: str) -> list[str]:
     """Return the words of every element of a role."""
     tags = elements(document.Root.StructTreeRoot)
@@ -176,8 +172,6 @@ def test_formulas_are_tagged_with_words(printed: Printed, document: pikepdf.Pdf)
 
 
 # ---------------------------------------------------------------- finding one's way
-
-
 def expected_outline(printed: Printed) -> list[tuple[int, str]]:
     """Return parts, chapters and headings as the table of contents and the pages have them."""
     found: list[tuple[int, str]] = []
@@ -201,8 +195,7 @@ def test_contents_give_the_page_on_which_each_heading_stands(
     printed: Printed, document: pikepdf.Pdf
 ) -> None:
     pages = leaves(printed.file)
-    first = min(at for _, _, at in outline(document))
-    contents = squeezed("".join(pages[1 : first - 1]))
+    contents = squeezed("".join(pages[1 : min(at for _, _, at in outline(document)) - 1]))
     for depth, title, at in outline(document):
         assert squeezed(title) in squeezed(pages[at - 1]), title
         if depth <= 3:
@@ -243,8 +236,6 @@ def test_a_link_to_a_figure_leads_to_its_caption(printed: Printed, document: pik
 
 
 # ---------------------------------------------------------------- all that the pages say
-
-
 def test_headings_captions_and_paragraphs_with_their_numbers_are_all_there(
     printed: Printed,
 ) -> None:
@@ -283,8 +274,6 @@ def test_what_is_left_out_says_so(printed: Printed) -> None:
 
 
 # ---------------------------------------------------------------- what must not be there
-
-
 def test_no_path_of_this_machine_and_no_file_address(printed: Printed) -> None:
     with pikepdf.open(printed.file) as document:
         plain = io.BytesIO()
@@ -313,8 +302,6 @@ def test_drawings_are_vectors(document: pikepdf.Pdf) -> None:
 
 
 # ---------------------------------------------------------------- the small book, made and broken
-
-
 def test_offered_on_the_first_page_with_its_size(small: Book) -> None:
     with pikepdf.open(small.html / PDF) as document:
         pages = len(document.pages)
@@ -348,8 +335,7 @@ def test_page_numbers_that_still_hold_spare_a_print(tmp_path: Path, chromium: st
         here = f'<p><a href="#end">The end</a> is on {numbers.get("end", "")}.</p>'
         return page_with(f'{here}<p style="break-before: page" id="end">The end.</p>')
 
-    printed = print_settled(document, tmp_path, chromium, {})
-    right = page_numbers(printed)
+    right = page_numbers(print_settled(document, tmp_path, chromium, {}))
     assert right["end"] == 2
     assert asked == [{}, right]
     for begun, prints in ((right, 1), ({"end": 7}, 2)):
@@ -485,8 +471,6 @@ def test_a_page_printed_by_its_reader_is_light_whole_and_without_navigation(
 
 
 # ---------------------------------------------------------------- printing, made to be wrong
-
-
 def page_with(body: str) -> str:
     return (
         '<!DOCTYPE html><html lang="en"><head><title>A</title>'
@@ -535,8 +519,6 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
 
 
 # ---------------------------------------------------------------- one document of many pages
-
-
 def one(pages: dict[str, str], **options: Any) -> str:
     plan = [Chapter(name, 1, None) for name in pages]
     wrapped = {name: f"<article>{text}</article>" for name, text in pages.items()}
@@ -677,8 +659,6 @@ def test_plan_follows_parts_chapters_and_sections() -> None:
 
 
 # ---------------------------------------------------------------- what the cover says of checks
-
-
 def test_cover_says_what_the_record_of_checks_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

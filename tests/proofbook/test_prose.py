@@ -96,7 +96,6 @@ def test_the_clean_chapter_is_silent(tmp_path: Path) -> None:
 
 
 # --- running text ---------------------------------------------------------------------
-
 TYPED = [
     "It holds 40 slots.",
     "## Pages of 4",
@@ -192,7 +191,6 @@ def test_a_page(tmp_path: Path, text: str, says: str | None) -> None:
 
 
 # --- notebooks ------------------------------------------------------------------------
-
 Doctor = Callable[[dict[str, Any]], object]
 
 
@@ -306,8 +304,6 @@ def test_a_cell_that_is_clean(tmp_path: Path, id: str, text: str) -> None:
 
 
 # --- the whole book -------------------------------------------------------------------
-
-
 def test_every_claim_is_glued(smallbook: Path) -> None:
     claims = ["stock.sold", "stock.cost", "paper.gain"]
 

@@ -53,8 +53,6 @@ pytestmark = pytest.mark.usefixtures("outputs")
 
 
 # --- the format language --------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("value", "fmt", "text"),
     [
@@ -100,8 +98,7 @@ def test_decimals_are_those_of_python(value: float, digits: int) -> None:
 
 @given(st.fractions(min_value=Fraction(1, 10**9), max_value=10**12), st.integers(1, 8))
 def test_significant_digits(value: Fraction, digits: int) -> None:
-    text = format_value(value, f".{digits}g")
-    shown = Fraction(text)
+    shown = Fraction(format_value(value, f".{digits}g"))
     # Half of the last digit shown is all that rounding may take.
     first = math.floor(math.log10(shown))
     assert abs(shown - value) <= Fraction(1, 2) * Fraction(10) ** (first - digits + 1)
@@ -135,8 +132,6 @@ def test_format_refuses(value: object, fmt: str | None, says: str) -> None:
 
 
 # --- numbers --------------------------------------------------------------------------
-
-
 def test_number_emits_one_record(outputs: list[Output]) -> None:
     number("stock.parts", 40)
     about = {"kind": "computed", "source": None, "value": "40", "unit": "parts"}
@@ -224,8 +219,6 @@ def test_a_float_keeps_twelve_digits(value: float) -> None:
 
 
 # --- published numbers ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("id", ["stock.sold", "stock.cost", "paper.gain"])
 def test_every_claim_is_compared(smallbook: Path, id: str) -> None:
     claim = read_claims()[id]
@@ -322,7 +315,6 @@ def test_claims_table_refuses(recomputed: Any, cited: Any, says: str) -> None:
 
 
 # --- tables ---------------------------------------------------------------------------
-
 FRAME = pd.DataFrame(
     {
         "trace": ["Azure <code>", "BWB"],
@@ -351,8 +343,7 @@ def test_table_as_html(outputs: list[Output]) -> None:
     table(
         "tab-slack", FRAME, caption=CAPTION, formats={"share": ".1%"}, kind="cited", source="Kwon"
     )
-    text = outputs[0][0]["text/html"]
-    tree = ET.fromstring(text.replace("&nbsp;", " "))
+    tree = ET.fromstring(outputs[0][0]["text/html"].replace("&nbsp;", " "))
     assert tree.attrib == {
         "class": "kv-table",
         "role": "region",
@@ -433,7 +424,6 @@ def test_table_refuses(frame: Any, more: dict[str, Any], says: str, tmp_path: Pa
 
 
 # --- figures --------------------------------------------------------------------------
-
 ALT = "Two bars of slots: the first holds more tokens than the second, which has slack."
 DATA = pd.DataFrame({"policy": ["pages", "reserved"], "slots": [40, 96], "share": [0.775, 31 / 96]})
 
@@ -636,8 +626,6 @@ def test_the_digest_follows_the_data_not_its_last_bit() -> None:
 
 
 # --- labels ---------------------------------------------------------------------------
-
-
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=7), st.floats(1, 12))
 def test_spread_labels(wanted: list[float], gap: float) -> None:
     placed = style._spread(np.sort(wanted), gap, 0.0, 100.0)

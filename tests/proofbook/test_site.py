@@ -52,8 +52,6 @@ def meta(page: str) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- lists
-
-
 def test_every_figure_and_table_is_listed_with_its_files(
     nowhere: Book, catalogue: Catalogue
 ) -> None:
@@ -182,8 +180,6 @@ def test_the_fields_are_those_of_the_files() -> None:
 
 
 # ---------------------------------------------------------------- archive
-
-
 def test_an_archive_depends_on_contents_and_date_alone(tmp_path: Path) -> None:
     made = {}
     for name, mode in (("here", 0o600), ("there", 0o755)):
@@ -207,8 +203,6 @@ def test_an_archive_depends_on_contents_and_date_alone(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- addresses
-
-
 def test_without_an_address_none_is_made_up(nowhere: Book) -> None:
     assert not (nowhere.html / "sitemap.xml").exists()
     for name, page in pages(nowhere).items():
@@ -288,8 +282,6 @@ def test_launch_buttons_wait_for_a_repository(nowhere: Book, public: Book) -> No
 
 
 # ---------------------------------------------------------------- links
-
-
 def test_links_that_leave_are_listed(public: Book) -> None:
     listing = json.loads((public.html / "links.json").read_text(encoding="utf-8"))
     assert listing["project"] == "smallbook"

@@ -115,8 +115,6 @@ def test_a_stamp_is_refused(stamp: dict[str, str]) -> None:
 
 
 # --- strangers' files -----------------------------------------------------------------
-
-
 def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
