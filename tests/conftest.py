@@ -20,6 +20,7 @@ from kvledger.core.errors import LedgerError
 from proofbook import project, showing
 from proofbook.catalogue import Catalogue, read_catalogue
 from proofbook.contents import Place, input_files, is_current
+from proofbook.errors import InputError
 from proofbook.files import files_digest
 
 # Read when Triton is first imported: its kernels run on a CPU, slowly. What must compile them for a
@@ -53,6 +54,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def refused(message: str, call: Callable[..., object], *arguments: Any, **named: Any) -> str:
     """Prove that a call is refused with an error of this pattern; return what it says."""
     with pytest.raises(LedgerError, match=message or None) as caught:
+        call(*arguments, **named)
+    return str(caught.value)
+
+
+def refused_input(message: str, call: Callable[..., object], *arguments: Any, **named: Any) -> str:
+    """Prove the same of what proofbook refuses."""
+    with pytest.raises(InputError, match=message or None) as caught:
         call(*arguments, **named)
     return str(caught.value)
 

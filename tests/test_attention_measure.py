@@ -20,14 +20,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from conftest import refused
+from conftest import refused, refused_input
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvledger import cli
-from kvledger.core.errors import InputError, LedgerError
+from kvledger.core.errors import LedgerError
 from kvledger.measure import __main__ as command
-from kvledger.measure import machine, measurement, sweeps
+from kvledger.measure import host_work, machine, measurement, sweeps
 from kvledger.measure.decode_step import (
     TOLERANCE,
     DecodeInputs,
@@ -39,41 +39,16 @@ from kvledger.measure.decode_step import (
     pool_bytes,
     short_lengths,
 )
-from kvledger.measure.host_work import (
-    allocate_pages,
-    build_page_table,
-    extend_page_table,
-    hash_pages,
-    hash_pages_packed,
-    measure_host,
-    running,
-)
 from kvledger.measure.library_peers import PEERS
 from kvledger.measure.machine import DoesNotFitError, Stopwatch, Timed, run_rounds
 from kvledger.measure.measurement import Measurement, take_record
 from kvledger.measure.peers import Peer
 from kvledger.measure.record import CaseShape, Record, read_record, write_record
-from kvledger.measure.sweeps import (
-    CACHE_MULTIPLE,
-    DEEPSEEK_V2_LITE,
-    LLAMA_2_7B,
-    LLAMA_3_1_8B,
-    PAGE_SIZES,
-    ModelHeads,
-    Placement,
-    Sweep,
-    case_of,
-    check_page_sizes,
-    contiguous,
-    cpu_sweeps,
-    gpu_sweeps,
-    running_lengths,
-)
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
-SMALL = ModelHeads("Small-1", 4, 2, 16, 16)
-SMALL_LATENT = ModelHeads("Small-latent", 4, 1, 24, 16, latent=True)
+SMALL = sweeps.ModelHeads("Small-1", 4, 2, 16, 16)
+SMALL_LATENT = sweeps.ModelHeads("Small-latent", 4, 1, 24, 16, latent=True)
 H200_CACHE_BYTES = 50 * 2**20
 H200_BYTES = 141 * 10**9
 
@@ -89,15 +64,17 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def fixed(heads: ModelHeads, batch: int, context_tokens: int, dtype: str) -> CaseShape:
-    return case_of(heads, [context_tokens] * batch, dtype)
+def fixed(heads: sweeps.ModelHeads, batch: int, context_tokens: int, dtype: str) -> CaseShape:
+    return sweeps.case_of(heads, [context_tokens] * batch, dtype)
 
 
-def small_sweeps() -> tuple[Sweep, ...]:
+def small_sweeps() -> tuple[sweeps.Sweep, ...]:
     return (
-        Sweep(fixed(SMALL, 2, 256, "float32"), (16, 4), ("random", "in_order")),
-        Sweep(case_of(SMALL_LATENT, (5, 300, 77), "float32", "azure_conv_2023"), (16,)),
-        Sweep(case_of(SMALL, (300,), "bfloat16"), (4,)),
+        sweeps.Sweep(fixed(SMALL, 2, 256, "float32"), (16, 4), ("random", "in_order")),
+        sweeps.Sweep(
+            sweeps.case_of(SMALL_LATENT, (5, 300, 77), "float32", "azure_conv_2023"), (16,)
+        ),
+        sweeps.Sweep(sweeps.case_of(SMALL, (300,), "bfloat16"), (4,)),
     )
 
 
@@ -109,7 +86,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "_COPY_BYTES", {"cpu": 2**16})
 
 
-def use(monkeypatch: pytest.MonkeyPatch, planned: Sequence[Sweep]) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, planned: Sequence[sweeps.Sweep]) -> None:
     monkeypatch.setattr(measurement, "cpu_sweeps", lambda *a, **k: planned)
 
 
@@ -118,9 +95,13 @@ take_small = partial(take_record, "cpu", quick=True, page_sizes=(4, 16), peers=T
 
 
 # --------------------------------------------------------------------------- cases
-@given(lengths_strategy, st.sampled_from(PAGE_SIZES), st.sampled_from(["in_order", "random"]))
+@given(
+    lengths_strategy, st.sampled_from(sweeps.PAGE_SIZES), st.sampled_from(["in_order", "random"])
+)
 def test_a_table_uses_every_page_once(lengths: list[int], page_size: int, layout: str) -> None:
-    placement = Placement(case_of(SMALL, lengths, "float16", "trace"), layout, page_size)
+    placement = sweeps.Placement(
+        sweeps.case_of(SMALL, lengths, "float16", "trace"), layout, page_size
+    )
     table = placement.table(np.random.default_rng(1))
     assert table.dtype == np.int32
     assert table.shape == (len(lengths), placement.sizes.max_pages)
@@ -134,22 +115,22 @@ def test_a_table_uses_every_page_once(lengths: list[int], page_size: int, layout
     assert placement.slots >= sum(lengths) > placement.slots - page_size * len(lengths)
 
 
-@pytest.mark.parametrize("heads", [LLAMA_3_1_8B, LLAMA_2_7B, DEEPSEEK_V2_LITE])
-def test_moved_bytes_by_hand(heads: ModelHeads) -> None:
+@pytest.mark.parametrize("heads", [sweeps.LLAMA_3_1_8B, sweeps.LLAMA_2_7B, sweeps.DEEPSEEK_V2_LITE])
+def test_moved_bytes_by_hand(heads: sweeps.ModelHeads) -> None:
     case = fixed(heads, 64, 8192, "bfloat16")
     per_token = {"Llama-3.1-8B": 4096, "Llama-2-7B": 16384, "DeepSeek-V2-Lite": 1152}[heads.shape]
     assert case.kv_bytes == 64 * 8192 * per_token
     ends = 64 * heads.q_heads * (heads.head_dim + heads.value_dim) * 2
-    assert contiguous(case).moved_bytes == case.kv_bytes + ends + 64 * 4
-    assert Placement(case, "random", 16).moved_bytes == case.kv_bytes + ends + 64 * 512 * 4
+    assert sweeps.contiguous(case).moved_bytes == case.kv_bytes + ends + 64 * 4
+    assert sweeps.Placement(case, "random", 16).moved_bytes == case.kv_bytes + ends + 64 * 512 * 4
 
 
 @given(st.integers(1, 9), st.integers(1, 8))
 def test_every_page_size_moves_the_same_bytes_but_for_the_table(batch: int, steps: int) -> None:
-    case = fixed(LLAMA_3_1_8B, batch, steps * 256, "float16")
-    plain = contiguous(case)
-    for size in PAGE_SIZES:
-        placement = Placement(case, "random", size)
+    case = fixed(sweeps.LLAMA_3_1_8B, batch, steps * 256, "float16")
+    plain = sweeps.contiguous(case)
+    for size in sweeps.PAGE_SIZES:
+        placement = sweeps.Placement(case, "random", size)
         assert placement.slots == case.tokens == plain.slots
         table_bytes = 4 * (placement.sizes.pages - batch)
         assert placement.moved_bytes - table_bytes == plain.moved_bytes
@@ -163,7 +144,7 @@ def test_running_requests_are_drawn_by_length(
     rows = ["0,10,1", "0,1000,9", "0,77777,0"] * 20_000
     path.write_text("\n".join(["arrival_ms,prompt_tokens,output_tokens", *rows]))
     monkeypatch.setattr(sweeps, "data_file", lambda name: path)
-    held = Counter(running_lengths("two", 2000, seed=1))
+    held = Counter(sweeps.running_lengths("two", 2000, seed=1))
     assert set(held) == {11, *range(1001, 1010)}
     spread = np.sqrt(2000 * 0.1 * 0.9)
     for tokens in held:  # each of the ten: one in ten
@@ -172,17 +153,16 @@ def test_running_requests_are_drawn_by_length(
 
 def test_a_batch_that_a_trace_does_not_have_is_named() -> None:
     with pytest.raises(LedgerError, match=r"a batch of azure_conv_2023 is 99999; accepted: 1 to"):
-        running_lengths("azure_conv_2023", 99999)
-    with pytest.raises(InputError, match=r"no data file 'traces/x\.requests\.csv'"):
-        running_lengths("x", 1)
+        sweeps.running_lengths("azure_conv_2023", 99999)
+    refused_input(r"no data file 'traces/x\.requests\.csv'", sweeps.running_lengths, "x", 1)
 
 
 # --------------------------------------------------------------------------- what is planned
 def test_a_gpu_run_covers_what_it_should() -> None:
-    planned = gpu_sweeps(PAGE_SIZES, quick=False, seed=0)
+    planned = sweeps.gpu_sweeps(sweeps.PAGE_SIZES, quick=False, seed=0)
     of_one_length = [sweep.case for sweep in planned if sweep.case.trace is None]
     assert planned[0].case.id == "llama-3.1-8b.b64.c8192"
-    assert {p.page_size for p in planned[0].placements()} == {8192, *PAGE_SIZES}
+    assert {p.page_size for p in planned[0].placements()} == {8192, *sweeps.PAGE_SIZES}
     assert Counter(p.layout for p in planned[0].placements()) == {
         "contiguous": 1, "random": 9, "in_order": 9
     }  # fmt: skip
@@ -194,22 +174,22 @@ def test_a_gpu_run_covers_what_it_should() -> None:
     assert {sweep.case.trace for sweep in planned} > {"azure_conv_2023"}
     assert len({sweep.case.id for sweep in planned}) == len(planned)
     for sweep in planned:
-        assert sweep.case.kv_bytes >= CACHE_MULTIPLE * H200_CACHE_BYTES
+        assert sweep.case.kv_bytes >= sweeps.CACHE_MULTIPLE * H200_CACHE_BYTES
         assert pool_bytes(sweep.placements()) < H200_BYTES / 4
 
 
 @pytest.mark.parametrize("least", [2**25, 2**31])
 def test_a_cpu_run_works_on_several_times_the_cache(least: int) -> None:
-    planned = cpu_sweeps(PAGE_SIZES, quick=False, seed=0, least_bytes=least)
+    planned = sweeps.cpu_sweeps(sweeps.PAGE_SIZES, quick=False, seed=0, least_bytes=least)
     assert all(sweep.case.kv_bytes >= least for sweep in planned)
     assert len({sweep.case.id for sweep in planned}) == len(planned)
-    assert planned[0].case.shape == LLAMA_3_1_8B.shape
+    assert planned[0].case.shape == sweeps.LLAMA_3_1_8B.shape
 
 
-@pytest.mark.parametrize("sizes", [(16,), (2, 8), PAGE_SIZES])
+@pytest.mark.parametrize("sizes", [(16,), (2, 8), sweeps.PAGE_SIZES])
 def test_only_the_page_sizes_asked_for_are_planned(sizes: tuple[int, ...]) -> None:
     for quick in (False, True):
-        for sweep in gpu_sweeps(sizes, quick=quick, seed=0):
+        for sweep in sweeps.gpu_sweeps(sizes, quick=quick, seed=0):
             assert set(sweep.page_sizes) <= set(sizes)
             assert sweep.page_sizes
             assert len(set(sweep.page_sizes)) == len(sweep.page_sizes)
@@ -217,15 +197,17 @@ def test_only_the_page_sizes_asked_for_are_planned(sizes: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("sizes", [(0,), (-1,), (48,), (512,), (16, 3)])
 def test_page_sizes_that_leave_pages_part_full_are_refused(sizes: tuple[int, ...]) -> None:
-    refused(r"a page size is -?\d+; accepted: powers of 2 from 1", check_page_sizes, sizes)
+    refused(r"a page size is -?\d+; accepted: powers of 2 from 1", sweeps.check_page_sizes, sizes)
 
 
 # --------------------------------------------------------------------------- pools
 @pytest.mark.parametrize("heads", [SMALL, SMALL_LATENT])
 @pytest.mark.parametrize("lengths", [(256, 256), (5, 300, 77, 1)])
-def test_placements_are_views_of_one_pool(heads: ModelHeads, lengths: tuple[int, ...]) -> None:
-    case = case_of(heads, lengths, "bfloat16", "trace")
-    placements = Sweep(case, (1, 16, 256), ("random", "in_order")).placements()
+def test_placements_are_views_of_one_pool(
+    heads: sweeps.ModelHeads, lengths: tuple[int, ...]
+) -> None:
+    case = sweeps.case_of(heads, lengths, "bfloat16", "trace")
+    placements = sweeps.Sweep(case, (1, 16, 256), ("random", "in_order")).placements()
     pool = SlotPool(placements, CPU, seed=3)
     rng = np.random.default_rng(0)
     for placement in placements:
@@ -241,22 +223,24 @@ def test_placements_are_views_of_one_pool(heads: ModelHeads, lengths: tuple[int,
 def test_in_order_pages_hold_what_contiguous_tokens_do() -> None:
     """One batch, each page size: the same tokens, so the same output."""
     case = fixed(SMALL, 3, 256, "float32")
-    pool = SlotPool([contiguous(case)], CPU, seed=0)
+    pool = SlotPool([sweeps.contiguous(case)], CPU, seed=0)
     rng = np.random.default_rng(0)
-    plain = paged_decode_reference(pool.inputs(contiguous(case), rng))
-    for size in PAGE_SIZES:
-        paged = paged_decode_reference(pool.inputs(Placement(case, "in_order", size), rng))
+    plain = paged_decode_reference(pool.inputs(sweeps.contiguous(case), rng))
+    for size in sweeps.PAGE_SIZES:
+        paged = paged_decode_reference(pool.inputs(sweeps.Placement(case, "in_order", size), rng))
         torch.testing.assert_close(paged, plain)
 
 
 # --------------------------------------------------------------------------- checking
 def inputs_of(dtype: str, page_size: int, lengths: list[int], seed: int = 0) -> DecodeInputs:
-    placement = Placement(fixed(LLAMA_3_1_8B, len(lengths), 512, dtype), "random", page_size)
+    placement = sweeps.Placement(
+        fixed(sweeps.LLAMA_3_1_8B, len(lengths), 512, dtype), "random", page_size
+    )
     pool = SlotPool([placement], CPU, seed)
     return pool.inputs(placement, np.random.default_rng(seed)).shortened(lengths)
 
 
-SHORT = short_lengths(fixed(LLAMA_3_1_8B, 5, 512, "float32"))
+SHORT = short_lengths(fixed(sweeps.LLAMA_3_1_8B, 5, 512, "float32"))
 
 
 def error_of(out: torch.Tensor, inputs: DecodeInputs, dtype: str = "float32") -> float:
@@ -421,17 +405,17 @@ def test_device_seconds_are_between_events(monkeypatch: pytest.MonkeyPatch) -> N
 def test_pages_are_given_out_where_pages_end_and_kept_in_a_table(
     lengths: list[int], page_size: int, steps: int
 ) -> None:
-    grown, listed = (running(lengths, page_size, steps, seed=5) for _ in range(2))
+    grown, listed = (host_work.running(lengths, page_size, steps, seed=5) for _ in range(2))
     before, after = (
         [-(-(length + more) // page_size) for length in lengths] for more in (0, steps)
     )
-    assert allocate_pages(listed, page_size, steps) == sum(after) - sum(before)
+    assert host_work.allocate_pages(listed, page_size, steps) == sum(after) - sum(before)
     assert listed.held_tokens == [length + steps for length in lengths]
     assert [len(ids) for ids in listed.page_ids] == after
     assert sorted(page for ids in listed.page_ids for page in ids) == list(range(sum(after)))
     assert not listed.free
-    assert extend_page_table(grown, page_size, steps) == sum(after) - sum(before)
-    np.testing.assert_array_equal(grown.table, build_page_table(listed.page_ids))
+    assert host_work.extend_page_table(grown, page_size, steps) == sum(after) - sum(before)
+    np.testing.assert_array_equal(grown.table, host_work.build_page_table(listed.page_ids))
     assert grown.in_table.tolist() == after
 
 
@@ -444,13 +428,13 @@ def test_keys_are_chained_over_complete_pages(tokens: list[int], page_size: int)
         packed = packed_chains[-1] + b"".join(i.to_bytes(4, sys.byteorder) for i in ids)
         chains.append(hashlib.sha256(whole).digest())
         packed_chains.append(hashlib.sha256(packed).digest())
-    assert hash_pages(tokens, page_size) == chains[1:]
-    assert hash_pages_packed(tokens, page_size) == packed_chains[1:]
+    assert host_work.hash_pages(tokens, page_size) == chains[1:]
+    assert host_work.hash_pages_packed(tokens, page_size) == packed_chains[1:]
 
 
 def test_host_work_counts_what_it_did_and_stops_in_time() -> None:
     lengths, steps, prompt = (5, 300, 77), 32, 100
-    timed = partial(measure_host, steps=steps, prompt_tokens=prompt, repetitions=6)
+    timed = partial(host_work.measure_host, steps=steps, prompt_tokens=prompt, repetitions=6)
     assert {len(w.seconds) for w in timed((16,), (5,), least=3, deadline=0.0)} == {3}
     found = timed((4, 16), lengths, deadline=1e18)
     assert Counter(work.page_size for work in found) == {4: 5, 16: 5}
@@ -572,7 +556,7 @@ def right(inputs: DecodeInputs) -> torch.Tensor:
 def record_of(tiny: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
     """Take a record of one peer on the first small sweep, or on another."""
 
-    def take(peer: Peer, sweep: Sweep | None = None) -> Record:
+    def take(peer: Peer, sweep: sweeps.Sweep | None = None) -> Record:
         monkeypatch.setattr(measurement, "PEERS", (peer,))
         use(monkeypatch, [sweep or small_sweeps()[0]])
         return take_small(peers=None)
@@ -640,7 +624,7 @@ def test_a_peer_for_equal_lengths_is_checked_so(record_of: Callable[..., Record]
         seen.append(inputs.lengths.tolist())
         return right(inputs)
 
-    record_of(EqualOnly(watching), Sweep(fixed(SMALL, 2, 512, "float32"), (16,)))
+    record_of(EqualOnly(watching), sweeps.Sweep(fixed(SMALL, 2, 512, "float32"), (16,)))
     assert {tuple(lengths) for lengths in seen} == {(512, 512), (300, 300)}
 
 
@@ -652,7 +636,7 @@ def test_a_run_without_time_says_so() -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(self: Any, sweep: Sweep, deadline: float, extra: Any = ()) -> None:
+    def late(self: Any, sweep: sweeps.Sweep, deadline: float, extra: Any = ()) -> None:
         if sweep.case.id != "small-1.b2.c256":
             raise DoesNotFitError(f"{sweep.case.id}: no time; accepted: more")
         real(self, sweep, deadline, extra)

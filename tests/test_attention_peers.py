@@ -22,16 +22,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kvledger.core.errors import LedgerError
 from kvledger.measure import library_peers, peers
 from kvledger.measure.decode_step import DecodeInputs, paged_decode_reference
-from kvledger.measure.library_peers import (
-    PEERS,
-    CudnnPaged,
-    FlashInfer,
-    FlashPaged,
-    PallasPaged,
-    csr,
-    pallas_cut,
-    whole_blocks,
-)
 from kvledger.measure.peers import Peer, RefusedError, Step, cannot_import, physical_to_logical
 from kvledger.measure.sweeps import (
     DEEPSEEK_V2_LITE,
@@ -40,7 +30,7 @@ from kvledger.measure.sweeps import (
     case_of,
 )
 
-BY_NAME = {peer.name: peer for peer in PEERS}
+BY_NAME = {peer.name: peer for peer in library_peers.PEERS}
 #: float32 sums in any order; for 16-bit types some roundings of the weights and the output.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 RAGGED = (1, 47, 16, 33)
@@ -242,7 +232,7 @@ def page_tables(draw: st.DrawFn) -> DecodeInputs:
 @given(page_tables())
 def test_a_table_in_rows_lists_the_pages_of_each_request(step: DecodeInputs) -> None:
     page_size = step.k_pages.shape[1]
-    indptr, listed, last_page_len = csr(step)
+    indptr, listed, last_page_len = library_peers.csr(step)
     assert {part.dtype for part in (indptr, listed, last_page_len)} == {torch.int32}
     filled, places = peers.filled_table(step), physical_to_logical(step)
     start = 0
@@ -265,7 +255,7 @@ def test_a_table_in_rows_lists_the_pages_of_each_request(step: DecodeInputs) -> 
 @pytest.fixture
 def present(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Peers that are not asked whether they are there, with stand-ins for their libraries."""
-    for kind in (FlashInfer, FlashPaged, CudnnPaged):
+    for kind in (library_peers.FlashInfer, library_peers.FlashPaged, library_peers.CudnnPaged):
         monkeypatch.setattr(kind, "absent", lambda self, device: None)
     monkeypatch.setitem(sys.modules, "flashinfer", libraries.flashinfer)  # type: ignore[misc]
     monkeypatch.setitem(sys.modules, "cudnn", libraries.cudnn())  # type: ignore[misc]
@@ -313,9 +303,9 @@ def test_the_stand_in_for_varlen_attn_takes_what_torch_takes() -> None:
 
 # --------------------------------------------------------------------------- JAX's Pallas
 @pytest.fixture(scope="module")
-def pallas() -> PallasPaged:
+def pallas() -> library_peers.PallasPaged:
     pytest.importorskip("jax", reason="JAX is not part of this environment")
-    peer = PallasPaged(interpret=True)
+    peer = library_peers.PallasPaged(interpret=True)
     assert peer.absent("cpu") is None
     return peer
 
@@ -326,7 +316,7 @@ def pallas() -> PallasPaged:
      ((1, 47, 300), 128, torch.float32), ((700,), 4, torch.float32)],  # the last one is split
 )  # fmt: skip
 def test_pallas_agrees_with_the_reference(
-    pallas: PallasPaged, lengths: tuple[int, ...], page_size: int, dtype: torch.dtype
+    pallas: library_peers.PallasPaged, lengths: tuple[int, ...], page_size: int, dtype: torch.dtype
 ) -> None:
     given = inputs(lengths, page_size, dtype=dtype)._replace(scale=0.25)
     agrees(pallas.prepare(given), given)
@@ -338,7 +328,7 @@ def test_pallas_agrees_with_the_reference(
      (16, 96, 8, False)],
 )  # fmt: skip
 def test_pallas_becomes_triton_code_for_the_sizes_that_are_not_refused(
-    pallas: PallasPaged, page_size: int, head_dim: int, kv_heads: int, taken: bool
+    pallas: library_peers.PallasPaged, page_size: int, head_dim: int, kv_heads: int, taken: bool
 ) -> None:
     """JAX lowers the kernel for a GPU without having one; odd sizes stop it."""
     import jax
@@ -348,11 +338,13 @@ def test_pallas_becomes_triton_code_for_the_sizes_that_are_not_refused(
         batch=2, head_dim=head_dim, value_dim=head_dim, kv_heads=kv_heads, page_size=page_size
     )
     assert (pallas.refuses(case, "cuda") is None) == taken
-    pages_per_block, splits = pallas_cut(case, units=132)
-    columns = whole_blocks(torch.zeros(1, case.max_pages), pages_per_block * splits).shape[1]
+    pages_per_block, splits = library_peers.pallas_cut(case, units=132)
+    columns = library_peers.whole_blocks(
+        torch.zeros(1, case.max_pages), pages_per_block * splits
+    ).shape[1]
     half, whole = (partial(jax.ShapeDtypeStruct, dtype=kind) for kind in ("bfloat16", "int32"))
     pool = half((kv_heads, 1000, page_size, head_dim))
-    kernel = importlib.import_module(PallasPaged.module).paged_attention
+    kernel = importlib.import_module(library_peers.PallasPaged.module).paged_attention
     cut = partial(kernel, pages_per_compute_block=pages_per_block, k_splits=splits)
     calls = ("__gpu$xla.gpu.triton", "triton_kernel_call")
     unchecked = [export.DisabledSafetyCheck.custom_call(name) for name in calls]
@@ -369,9 +361,11 @@ def test_pallas_becomes_triton_code_for_the_sizes_that_are_not_refused(
 # --------------------------------------------------------------------------- absent and refused
 def test_each_peer_has_a_name_and_says_how_it_is_timed() -> None:
     assert list(BY_NAME)[:2] == ["triton", "sdpa"]
-    assert len(BY_NAME) == len(PEERS)
-    assert {peer.name for peer in PEERS if not peer.paged} == {"sdpa"}
-    assert {peer.name for peer in PEERS if peer.timed_by == "host"} == {"pallas_paged"}
+    assert len(BY_NAME) == len(library_peers.PEERS)
+    assert {peer.name for peer in library_peers.PEERS if not peer.paged} == {"sdpa"}
+    assert {peer.name for peer in library_peers.PEERS if peer.timed_by == "host"} == {
+        "pallas_paged"
+    }
 
 
 @pytest.mark.parametrize(
@@ -423,16 +417,16 @@ def test_cudnn_must_know_page_tables(monkeypatch: pytest.MonkeyPatch) -> None:
         library = libraries.cudnn()
         library.backend_version = version
         monkeypatch.setitem(sys.modules, "cudnn", library)  # type: ignore[misc]
-        assert CudnnPaged()._lacks("cuda") == reason
+        assert library_peers.CudnnPaged()._lacks("cuda") == reason
 
 
 def test_a_torch_that_hands_no_table_on_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert FlashPaged()._lacks("cuda") is None
+    assert library_peers.FlashPaged()._lacks("cuda") is None
 
     def older(query: Any, key: Any, value: Any, cu_seq_q: Any, cu_seq_k: Any) -> None: ...
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", older)
-    assert FlashPaged()._lacks("cuda") == (
+    assert library_peers.FlashPaged()._lacks("cuda") == (
         f"torch {torch.__version__} hands no block_table to FlashAttention"
     )
 
@@ -482,7 +476,7 @@ def test_a_step_that_a_peer_does_not_take_is_refused_before_it_is_made(
     assert BY_NAME[name].refuses(STEP._replace(**changes), "cuda") == f"takes {reason}"
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+@pytest.mark.parametrize("peer", library_peers.PEERS, ids=lambda peer: peer.name)
 def test_the_step_that_most_is_said_of_is_taken_by_all(peer: Peer) -> None:
     assert peer.refuses(STEP._replace(page_size=256), "cuda") is None
     assert BY_NAME["flex_paged"].refuses(STEP._replace(page_size=3), "cpu") is None
@@ -495,7 +489,7 @@ def test_float8_pages_are_for_the_kernel_alone() -> None:
     given = given._replace(k_pages=k, v_pages=v)
     with pytest.raises(RefusedError, match="sdpa: takes no float8_e4m3fn pages beside a q of bf"):
         BY_NAME["sdpa"].prepare(given)
-    assert [peer.name for peer in PEERS if peer.takes_float8] == ["triton"]
+    assert [peer.name for peer in library_peers.PEERS if peer.takes_float8] == ["triton"]
 
 
 @pytest.mark.parametrize("peer", [BY_NAME["sdpa"], BY_NAME["flashinfer"]], ids=lambda p: p.name)

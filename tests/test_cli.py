@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from attention_records import made_record, write_made
 from command_line import ENVIRONMENT, answer, on_a_terminal, refusal, run, said
+from conftest import refused
 from editions import book, number
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,6 @@ import kvledger as kv
 from kvledger import cli
 from kvledger.cli import COMMANDS, main, make_app
 from kvledger.cli.account_commands import layer_groups
-from kvledger.core.errors import LedgerError
 from kvledger.core.lengths import as_lengths
 from kvledger.core.units import UNITS, bytes_text, parse_bytes
 from kvledger.models.known import load_model
@@ -795,8 +795,7 @@ def test_bytes_are_exact(number: int, places: int, unit: str) -> None:
     text = f"{text[: len(text) - places]}.{text[len(text) - places :]}" if places else text
     exact = Fraction(number, 10**places) * UNITS[unit]
     if not 1 <= exact < 2**63:
-        with pytest.raises(LedgerError, match="accepted: from 1 byte"):
-            parse_bytes(f"{text}{unit}")
+        refused("accepted: from 1 byte", parse_bytes, f"{text}{unit}")
         return
     for written in (f"{text}{unit}", f"{text} {unit}", f" {text}{unit.lower()} "):
         assert parse_bytes(written) == int(exact)
@@ -828,10 +827,9 @@ NO_BYTES += [True, None]
     ],
 )
 def test_units_that_do_not_parse(text: Any, message: str) -> None:
-    with pytest.raises(LedgerError, match=re.escape(message)) as caught:
-        parse_bytes(text, "--kv-memory")
-    assert str(caught.value).startswith("--kv-memory is ")
-    assert "\n" not in str(caught.value)
+    said = refused(re.escape(message), parse_bytes, text, "--kv-memory")
+    assert said.startswith("--kv-memory is ")
+    assert "\n" not in said
 
 
 @given(st.integers(1, 2**62))

@@ -19,15 +19,8 @@ import kvledger as kv
 from kvledger.accounting.metadata import near_best
 from kvledger.accounting.sharing import shared_page_ids
 from kvledger.core.lengths import as_lengths
-from kvledger.decision import decide, default_page_sizes
+from kvledger.decision import decide, default_page_sizes, page_costs
 from kvledger.decision.answers import Line, even_c, tolerated
-from kvledger.decision.page_costs import (
-    TERMS,
-    allocation_seconds,
-    cache_shape,
-    charges_of,
-    read_time,
-)
 from kvledger.decision.workload import Workload, common_prefixes, held_lengths, workload_of
 from kvledger.measure.fit import page_cost
 from kvledger.measure.record import Record
@@ -346,11 +339,11 @@ def test_tables_and_presets() -> None:
     cost = decide(trace, MODEL, page_sizes=[4], metadata="vllm", held_together=2).cost(4)
     assert (cost.entries, cost.pages) == (2, Fraction(3, 2))
     assert cost.metadata_slots == (8 * cost.entries + 250 * cost.pages) / 100
-    shape = cache_shape("gpt-oss-20b")
+    shape = page_costs.cache_shape("gpt-oss-20b")
     assert (shape.groups, shape.layers) == (2, 24)
-    charges = charges_of(structures_of("table"), shape, None)
+    charges = page_costs.charges_of(structures_of("table"), shape, None)
     assert charges.entry_slots == Fraction(2 * 4, shape.bytes_per_token)
-    objects = charges_of(structures_of("vllm"), shape, None)
+    objects = page_costs.charges_of(structures_of("vllm"), shape, None)
     assert objects.page_slots == Fraction(2 * 250, shape.bytes_per_token)
     known = load_structures()
     assert all(id in known for ids in PRESETS.values() for id in ids)
@@ -372,16 +365,16 @@ def test_the_expectation_only_if_asked_for(rows: list[tuple[int, int]], sizes: l
 
 # --------------------------------------------------------------------------- metadata
 def test_structures_become_slots_by_entry_page_and_batch() -> None:
-    shape = cache_shape(LLAMA)
-    table = charges_of(structures_of("table"), shape, None)
+    shape = page_costs.cache_shape(LLAMA)
+    table = page_costs.charges_of(structures_of("table"), shape, None)
     assert (table.entry_slots, table.page_slots) == (Fraction(4, 131072), 0)
-    vllm = charges_of(structures_of("vllm"), shape, None)
+    vllm = page_costs.charges_of(structures_of("vllm"), shape, None)
     assert (vllm.entry_slots, vllm.page_slots) == (Fraction(8, 131072), Fraction(250, 131072))
-    batch = charges_of(structures_of("torch"), shape, None, held_together=64)
+    batch = page_costs.charges_of(structures_of("torch"), shape, None, held_together=64)
     assert batch.page_slots == Fraction(16 * 64, 131072)
     for same_at_every_size in ("sglang", "none"):
-        assert charges_of(structures_of(same_at_every_size), shape, None).c_slots == 0
-    assert charges_of(structures_of(None), shape, None).c_slots == 0
+        assert page_costs.charges_of(structures_of(same_at_every_size), shape, None).c_slots == 0
+    assert page_costs.charges_of(structures_of(None), shape, None).c_slots == 0
 
 
 # --------------------------------------------------------------------------- time
@@ -405,7 +398,7 @@ def test_terms_add_up(rows: list[tuple[int, int]], sizes: list[int], gpu: Record
         time = cost.term("read_slots") + cost.term("allocation_slots")
         assert cost.memory_slots == tokens + memory
         assert cost.time_slots == tokens + time
-        assert cost.total_slots == tokens + sum(cost.term(t) for t in TERMS)
+        assert cost.total_slots == tokens + sum(cost.term(t) for t in page_costs.TERMS)
         assert cost.read_slots == decision.charges.read_slots * cost.entries
     for answer in (decision.memory, decision.time, decision.answer):
         assert answer.low <= answer.best <= answer.high
@@ -416,7 +409,7 @@ def test_terms_add_up(rows: list[tuple[int, int]], sizes: list[int], gpu: Record
 
 
 def test_the_cost_of_reading_is_the_fit_of_the_record(gpu: Record) -> None:
-    read = read_time(gpu, cache_shape(LLAMA))
+    read = page_costs.read_time(gpu, page_costs.cache_shape(LLAMA))
     fit = page_cost(gpu, gpu.main_case.id, "triton")
     assert (read.peer, read.case, read.on_gpu) == ("triton", gpu.main_case.id, True)
     assert float(read.c_slots) == fit.c_slots
@@ -464,7 +457,7 @@ def test_a_cpu_record_is_shown_as_a_cpus() -> None:
 
 def test_a_cost_below_nothing_is_nothing_and_a_bent_line_is_said_to_be() -> None:
     free = record_of(triton=MadePeer(0.9, c_random=-0.05, own_contiguous=True))
-    read = read_time(free, cache_shape(LLAMA))
+    read = page_costs.read_time(free, page_costs.cache_shape(LLAMA))
     assert read.c_slots == read.c_low == 0
     bent = record_of()
     timings = tuple(
@@ -478,7 +471,7 @@ def test_a_cost_below_nothing_is_nothing_and_a_bent_line_is_said_to_be() -> None
 
 def test_an_allocations_time_is_the_slope_and_not_the_constant(gpu: Record) -> None:
     # Made as 40 ns a token and 60 ns a page given out.
-    assert allocation_seconds(gpu) == pytest.approx(60e-9, rel=0.05)
+    assert page_costs.allocation_seconds(gpu) == pytest.approx(60e-9, rel=0.05)
     decision = decide("azure_conv_2023", LLAMA, record=gpu)
     cost = decision.cost(16)
     read = decision.read
@@ -488,7 +481,7 @@ def test_an_allocations_time_is_the_slope_and_not_the_constant(gpu: Record) -> N
         slots * float(cost.allocations_per_token or 0)
     )
     quiet = replace(gpu, host=())
-    assert allocation_seconds(quiet) is None
+    assert page_costs.allocation_seconds(quiet) is None
     silent = decide("azure_conv_2023", LLAMA, record=quiet)
     assert silent.cost(16).allocation_slots is None
     assert silent.cost(16).time_slots == silent.workload.mean_tokens + silent.cost(16).term(
@@ -514,7 +507,7 @@ def test_time_alone_favours_large_pages_and_begins_by_the_rule(gpu: Record) -> N
     # Two full layers of 8 heads and six windows of 4: 4 KiB and 2 KiB a token and layer.
     full = kv.LayerGroup(kind="full", layers=2, kv_heads=8, head_dim=128)
     window = kv.LayerGroup(kind="window", layers=6, kv_heads=4, head_dim=128, window=512)
-    shape = cache_shape(kv.Model("mixed", groups=(full, window)))
+    shape = page_costs.cache_shape(kv.Model("mixed", groups=(full, window)))
     assert (shape.bytes_per_token, shape.layers, shape.groups) == (2 * 4096 + 6 * 2048, 8, 2)
     assert (shape.kv_heads, shape.layer_bytes, shape.latent) == (None, None, False)
     decision = decide([100, 200], kv.Model("mixed", groups=(full, window)), record=gpu)
@@ -585,14 +578,14 @@ def test_a_decision_as_json_loses_nothing(gpu: Record) -> None:
         assert again == data
         for row, cost in zip(again["sizes"], decision.sizes, strict=True):
             assert Fraction(row["total_slots"]) == cost.total_slots
-            for term in TERMS:
+            for term in page_costs.TERMS:
                 value = getattr(cost, term)
                 assert (row[term] is None) == (value is None)
                 assert value is None or Fraction(row[term]) == value
         assert again["answers"]["memory"]["near"] == list(decision.memory.near)
     assert (
         float(decide(trace, LLAMA, record=gpu).as_dict()["read"]["slot_s"])
-        == read_time(gpu, cache_shape(LLAMA)).slot_s
+        == page_costs.read_time(gpu, page_costs.cache_shape(LLAMA)).slot_s
     )
 
 
@@ -611,7 +604,7 @@ def test_a_frame_has_every_page_size_or_those_worth_showing(gpu: Record) -> None
     assert row["above_best"] == cost.total_slots / decision.answer.cost_slots - 1
     per_token = cost.allocations_per_token
     assert float(row["allocation_ns"]) == pytest.approx(
-        1e9 * (allocation_seconds(gpu) or 0) * float(per_token or 0)
+        1e9 * (page_costs.allocation_seconds(gpu) or 0) * float(per_token or 0)
     )
 
 

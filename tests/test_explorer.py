@@ -28,17 +28,9 @@ from browser.whole import CHECKS, ONCE
 from playwright.sync_api import Browser, Page
 
 import kvledger as kv
+from kvledger.accounting import metadata
 from kvledger.accounting.allocations import contiguous, page_counts, paged
 from kvledger.accounting.ledger import Ledger
-from kvledger.accounting.metadata import (
-    DEFAULT_PAGE_SIZES,
-    best_page_size,
-    bytes_from_slots,
-    cost,
-    envelope,
-    exact_cost,
-    near_best,
-)
 from kvledger.accounting.sharing import shared
 from kvledger.chapters import explorer
 from kvledger.core.errors import LedgerError
@@ -204,7 +196,10 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         model = Model("own", 1, 1, each, latent=True, bytes_per_element=1)
 
     def tested() -> list[dict[str, Any]]:
-        exact, names = exact_cost(c), ["page_size", "pages", "tail_slack_slots", "metadata", "cost"]
+        exact, names = (
+            metadata.exact_cost(c),
+            ["page_size", "pages", "tail_slack_slots", "metadata", "cost"],
+        )
         rows = [
             (p, n, p * n - as_lengths(lengths).total_tokens, n * exact, n * (p + exact))
             for p, n in page_counts(lengths, sizes).items()
@@ -217,8 +212,8 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
         return sums | {"shortest": int(table.tokens[0]), "longest": table.max_tokens}
 
     def corners() -> list[Any]:
-        ends = [c_to for _, _, c_to in envelope(lengths, sizes)]
-        return [end if end == math.inf else bytes_from_slots(end, model) for end in ends]
+        ends = [c_to for _, _, c_to in metadata.envelope(lengths, sizes)]
+        return [end if end == math.inf else metadata.bytes_from_slots(end, model) for end in ends]
 
     ledgers = {
         "contiguous": lambda: contiguous(lengths, reserve, over_maximum=over),
@@ -228,18 +223,18 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
     answers = {
         "lengths": attempt(summary),
         **{name: attempt(ledger) for name, ledger in ledgers.items()},
-        "c": attempt(lambda: exact_cost(c)),
-        "cost": attempt(lambda: cost(lengths, size, c)),
+        "c": attempt(lambda: metadata.exact_cost(c)),
+        "cost": attempt(lambda: metadata.cost(lengths, size, c)),
         "costs": attempt(tested),
-        "best": attempt(lambda: best_page_size(lengths, c, sizes)),
-        "near_best": attempt(lambda: near_best(lengths, c, sizes)),
-        "envelope": attempt(lambda: envelope(lengths, sizes)),
+        "best": attempt(lambda: metadata.best_page_size(lengths, c, sizes)),
+        "near_best": attempt(lambda: metadata.near_best(lengths, c, sizes)),
+        "envelope": attempt(lambda: metadata.envelope(lengths, sizes)),
         "bytes_per_token": attempt(lambda: load_model(model).kv_bytes_per_token),
         "envelope_bytes": attempt(corners),
     }
 
     def held(ledger: Callable[[], Ledger]) -> int:
-        exact = bytes_from_slots(ledger().allocated_slots, model)
+        exact = metadata.bytes_from_slots(ledger().allocated_slots, model)
         assert exact.denominator == 1  # slots are whole, and so are their bytes
         return int(exact)
 
@@ -296,7 +291,7 @@ def some_cost(draw: random.Random) -> str:
 def some_settings(draw: random.Random) -> dict[str, str]:
     sizes = draw.sample(range(1, 70), draw.randint(1, 12))
     if draw.random() < 0.3:
-        sizes = list(DEFAULT_PAGE_SIZES)
+        sizes = list(metadata.DEFAULT_PAGE_SIZES)
     page_sizes = ", ".join([*map(str, sizes), *([some_slots(draw)] if draw.random() < 0.2 else [])])
     typed = {
         "lengths": some_lengths(draw),
@@ -613,13 +608,15 @@ def test_what_is_typed_is_shown_as_the_package_has_it(opened: Opened) -> None:
     shows(page, 2, shared(lengths, 8, 8))
     bytes_shown = page.locator("#kvx-ledger small").all_text_contents()
     slots = [ledger.allocated_slots for ledger in (contiguous(lengths, 24), paged(lengths, 8))]
-    assert bytes_shown[:2] == [f"{int(bytes_from_slots(n, 'Qwen3-8B')):,}" for n in slots]
-    best = best_page_size(lengths, 0.1, [1, 2, 4, 8])
+    assert bytes_shown[:2] == [f"{int(metadata.bytes_from_slots(n, 'Qwen3-8B')):,}" for n in slots]
+    best = metadata.best_page_size(lengths, 0.1, [1, 2, 4, 8])
     finding = page.locator(".kvx-finding").text_content() or ""
     assert finding.startswith(f"Pages of {best.page_size} cost least: {float(best.cost):g} slots.")
     rows = page.locator("#kvx-envelope tbody tr").all_inner_texts()
-    assert len(rows) == len(envelope(lengths, [1, 2, 4, 8]))
-    for row, (size, c_from, c_to) in zip(rows, envelope(lengths, [1, 2, 4, 8]), strict=True):
+    assert len(rows) == len(metadata.envelope(lengths, [1, 2, 4, 8]))
+    for row, (size, c_from, c_to) in zip(
+        rows, metadata.envelope(lengths, [1, 2, 4, 8]), strict=True
+    ):
         cells = row.split()
         assert cells[0] == str(size)
         for c in (c_from, c_to):
@@ -717,10 +714,10 @@ def test_each_error_stands_at_its_setting(opened: Opened) -> None:
     page = opened()
     wrong = {
         PAGE_SIZE: ("page_size", "0", lambda: paged([5], 0)),
-        COST: ("c", "-1", lambda: exact_cost(-1)),
+        COST: ("c", "-1", lambda: metadata.exact_cost(-1)),
         MAXIMUM: ("reserve", "x", lambda: contiguous([5], "x")),
         PREFIX: ("prefix", "6", lambda: shared([5, 9, 17], 4, 6)),
-        SIZES: ("page_sizes", "4, 2.5", lambda: envelope([5], [4, 2.5])),
+        SIZES: ("page_sizes", "4, 2.5", lambda: metadata.envelope([5], [4, 2.5])),
         TOKENS_OF: ("lengths", "5, x", lambda: paged([5, "x"], 1)),
     }
     for label, (name, text, answer) in wrong.items():

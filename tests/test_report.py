@@ -36,6 +36,7 @@ from attention_records import made_record, write_made
 from browser.driver import FLAGS, find_chromium
 from browser.whole import violations
 from command_line import ENVIRONMENT, KVLEDGER, run
+from conftest import refused
 from playwright.sync_api import sync_playwright
 
 import kvledger as kv
@@ -51,14 +52,6 @@ from kvledger.report.deployment import (
     open_deployment,
     read_deployment,
     read_settings,
-)
-from kvledger.report.report_folder import (
-    CONTENTS_FILE,
-    TEMPLATE,
-    check_target,
-    prepared,
-    template_file,
-    write_contents,
 )
 from kvledger.traces import LengthMarginals, first_arrivals
 from proofbook import showing
@@ -162,8 +155,8 @@ def test_what_a_report_leaves(made: Made) -> None:
         assert {f"{table}.csv", f"{table}.json"} <= found
     assert not [name for name in found if name.endswith(".bib")]
     assert {"report.html", "report.ipynb", "numbers.json", SETTINGS_FILE} <= found
-    contents = json.loads((made.out / CONTENTS_FILE).read_text())
-    assert {*contents["files"], CONTENTS_FILE} == found
+    contents = json.loads((made.out / report_folder.CONTENTS_FILE).read_text())
+    assert {*contents["files"], report_folder.CONTENTS_FILE} == found
 
 
 @pytest.mark.slow
@@ -239,7 +232,7 @@ def test_the_notebook_is_given_data_and_no_code(made: Made) -> None:
     """The injected cell is the same whatever the reader's names are."""
     notebook = nbformat.read(made.out / "report.ipynb", as_version=4)
     nbformat.validate(notebook)
-    template = nbformat.read(template_file(), as_version=4)
+    template = nbformat.read(report_folder.template_file(), as_version=4)
     ours = [(cell.cell_type, cell.source) for cell in template.cells]
     theirs = [(cell.cell_type, cell.source) for cell in notebook.cells]
     (injected,) = [cell for cell in notebook.cells if cell.id == "injected-parameters"]
@@ -434,32 +427,28 @@ def test_bad_input_leaves_nothing(tmp_path: Path, arguments: list[str], message:
 
 
 def test_a_folder_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="no such folder"):
-        check_target(tmp_path / "absent" / "out", force=False)
+    refused("no such folder", report_folder.check_target, tmp_path / "absent" / "out", force=False)
     (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerError, match="is no folder"):
-        check_target(tmp_path / "file", force=True)
+    refused("is no folder", report_folder.check_target, tmp_path / "file", force=True)
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LedgerError, match="is no folder"):
-        check_target(tmp_path / "link", force=True)
-    check_target(tmp_path / "empty", force=False)
-    check_target(tmp_path / "new", force=False)
+    refused("is no folder", report_folder.check_target, tmp_path / "link", force=True)
+    report_folder.check_target(tmp_path / "empty", force=False)
+    report_folder.check_target(tmp_path / "new", force=False)
     full = tmp_path / "full"
     full.mkdir()
     (full / "notes.txt").write_text("mine")
-    with pytest.raises(LedgerError, match="is there and not empty"):
-        check_target(full, force=False)
+    refused("is there and not empty", report_folder.check_target, full, force=False)
     with pytest.raises(LedgerError, match=re.escape("holds 'notes.txt', which no report wrote")):
-        check_target(full, force=True)
+        report_folder.check_target(full, force=True)
 
 
 @contextmanager
 def filled(out: Path, text: str, *, force: bool = False) -> Iterator[Path]:
     """Put a page where a report goes, as a report is put there."""
-    with whole_folder(out, lambda out: check_target(out, force=force)) as stage:
+    with whole_folder(out, lambda out: report_folder.check_target(out, force=force)) as stage:
         (stage / "page.html").write_text(text)
-        write_contents(stage)
+        report_folder.write_contents(stage)
         yield stage
 
 
@@ -472,15 +461,14 @@ def test_force_replaces_an_earlier_report_and_nothing_else(tmp_path: Path) -> No
         pass
     with filled(out, "second", force=True) as stage:
         (stage / "page.html").rename(stage / "other.html")
-        write_contents(stage)
-    assert sorted(p.name for p in out.iterdir()) == [CONTENTS_FILE, "other.html"]
+        report_folder.write_contents(stage)
+    assert sorted(p.name for p in out.iterdir()) == [report_folder.CONTENTS_FILE, "other.html"]
     (out / "mine.txt").write_text("notes")
     with pytest.raises(LedgerError, match=r"'mine\.txt'"), filled(out, "third", force=True):
         pass
     (out / "mine.txt").unlink()
     (out / "empty folder of mine").mkdir()
-    with pytest.raises(LedgerError, match="'empty folder of mine'"):
-        check_target(out, force=True)
+    refused("'empty folder of mine'", report_folder.check_target, out, force=True)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
@@ -629,8 +617,7 @@ def test_settings_that_are_none(tmp_path: Path) -> None:
     assert read_settings(path) == good
     for text in ("", "[]", '{"trace": 1}', '{"trace": "t", "step_s": 5}', '{"eval": "1"}', "null"):
         path.write_text(text)
-        with pytest.raises(LedgerError, match=r"settings\.json: no settings of a report"):
-            read_settings(path)
+        refused(r"settings\.json: no settings of a report", read_settings, path)
 
 
 def test_a_report_can_be_run_again_beside_its_trace(tmp_path: Path) -> None:
@@ -644,10 +631,12 @@ def test_a_report_can_be_run_again_beside_its_trace(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------- the template
 def test_the_template_ships_with_the_package() -> None:
-    assert template_file() == ROOT / "chapters" / TEMPLATE
+    assert report_folder.template_file() == ROOT / "chapters" / report_folder.TEMPLATE
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert wheel[f"chapters/{TEMPLATE}"] == f"kvledger/chapters/{TEMPLATE}"
+    assert (
+        wheel[f"chapters/{report_folder.TEMPLATE}"] == f"kvledger/chapters/{report_folder.TEMPLATE}"
+    )
     extra = project["project"]["optional-dependencies"]["book"]
     assert {"nbclient", "latex2mathml"} <= {re.split(r"[<>=]", each)[0] for each in extra}
     runtime = project["project"]["dependencies"]
@@ -655,15 +644,15 @@ def test_the_template_ships_with_the_package() -> None:
 
 
 def test_the_template_has_one_cell_of_parameters() -> None:
-    notebook = nbformat.read(template_file(), as_version=4)
+    notebook = nbformat.read(report_folder.template_file(), as_version=4)
     (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]
     assert "settings = None" in cell.source.splitlines()
 
 
 def test_the_template_is_prepared_without_outputs_and_with_the_name_of_the_settings() -> None:
-    notebook = nbformat.read(template_file(), as_version=4)
+    notebook = nbformat.read(report_folder.template_file(), as_version=4)
     notebook.cells[0].metadata["papermill"] = {"duration": 1}
-    prepared(notebook)
+    report_folder.prepared(notebook)
     assert not any(cell.get("outputs") for cell in notebook.cells)
     assert "papermill" not in notebook.cells[0].metadata
     tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
@@ -734,7 +723,7 @@ def test_the_template_holds_for_odd_traces(
     monkeypatch.setenv("PROOFBOOK_FIGURES_DIR", str(tmp_path / "figures"))
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("kvledger.report.open_deployment", lambda *_, **__: work)
-    notebook = nbformat.read(template_file(), as_version=4)
+    notebook = nbformat.read(report_folder.template_file(), as_version=4)
     names: dict[str, Any] = {}
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -765,8 +754,7 @@ def test_first_arrivals_keep_the_order_and_the_ids() -> None:
     assert first.page_ids == ((1,), (1, 2))
     assert first.arrival_s.tolist() == [0, 1]
     assert first_arrivals(trace, 3) is trace
-    with pytest.raises(LedgerError, match="first is 0"):
-        first_arrivals(trace, 0)
+    refused("first is 0", first_arrivals, trace, 0)
 
 
 def test_what_fits_is_what_the_ledgers_hold() -> None:

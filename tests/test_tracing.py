@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from command_line import ENVIRONMENT, KVLEDGER, answer, on_a_terminal, refusal, run, said
+from conftest import refused_input
 from editions import book, figure, glued, notebook, number, sha256, write_checkout
 from hypothesis import given
 from hypothesis import strategies as st
@@ -304,9 +305,8 @@ def only_the_book(tmp_path: Path) -> bool:
 def test_what_cannot_be_made_again(tmp_path: Path, fields: dict[str, str], message: str) -> None:
     root = checkout(tmp_path / "book")
     entry = replace(stored_catalogue(root).entries["fig-a"], **fields)
-    with pytest.raises(InputError, match=message) as caught:
-        remake(entry, root, tmp_path / "out")
-    assert str(caught.value).isprintable()
+    said = refused_input(message, remake, entry, root, tmp_path / "out")
+    assert said.isprintable()
     assert only_the_book(tmp_path)
 
 
@@ -314,8 +314,7 @@ def test_what_cannot_be_made_again(tmp_path: Path, fields: dict[str, str], messa
 def test_a_kernel_that_dies_leaves_nothing(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book", before="import os\nos._exit(3)")
     entry = stored_catalogue(root).entries["fig-a"]
-    with pytest.raises(InputError, match="cell imports: its process was ended"):
-        remake(entry, root, tmp_path / "out")
+    refused_input("cell imports: its process was ended", remake, entry, root, tmp_path / "out")
     assert only_the_book(tmp_path)
 
 
@@ -328,8 +327,7 @@ def test_a_folder_in_the_way_is_left_alone(tmp_path: Path) -> None:
     for name in ("out", "link", "book/_toc.yml"):
         with pytest.raises(InputError, match="already exists; accepted: a new folder"):
             remake(entry, root, tmp_path / name)
-    with pytest.raises(InputError, match="cannot be written"):
-        remake(entry, root, tmp_path / "absent" / "out")
+    refused_input("cannot be written", remake, entry, root, tmp_path / "absent" / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["kept"]
 
 
@@ -337,8 +335,7 @@ def test_a_broken_chapter_is_named(tmp_path: Path) -> None:
     root = checkout(tmp_path / "book")
     entry = stored_catalogue(root).entries["fig-a"]
     (root / "chapters" / "first.ipynb").write_text("{")
-    with pytest.raises(InputError, match=r"first\.ipynb: .*; accepted: a notebook"):
-        remake(entry, root, tmp_path / "out")
+    refused_input(r"first\.ipynb: .*; accepted: a notebook", remake, entry, root, tmp_path / "out")
 
 
 def test_without_a_checkout_it_is_not_made_again(

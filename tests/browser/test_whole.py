@@ -11,28 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from browser import whole
 from browser.driver import MODES, ROOT, WIDTHS, Visit, pages_of_the_book
 from browser.made_wrong import ALT, GOOD_FIGURE, Wrong, address, visiting_wrong
-from browser.whole import (
-    CHECKS,
-    ONCE,
-    alt_says_something,
-    axe_finds_nothing,
-    bears_large_letters,
-    bears_wide_spacing,
-    downloads_come,
-    figures_are_whole,
-    has_a_title,
-    images_loaded,
-    links_lead_somewhere,
-    links_say_where,
-    no_console_error,
-    no_failed_response,
-    no_foreign_request,
-    no_sideways_overflow,
-    one_rendering_a_mode,
-    reflows,
-)
 
 #: A picture of every page as it was seen, and a page that shows them.
 PICTURES = ROOT / "_build" / "screenshots"
@@ -56,7 +37,7 @@ def test_page(visits: dict[tuple[int, str], Visit], pictures: Path, path: str) -
     for (width, mode), visit in visits.items():
         first = (width, mode) == (WIDTHS[0], MODES[0])
         visit.open(path, settle=first)  # what is fetched late does not depend on the mode
-        for check in CHECKS + (ONCE if first else ()):
+        for check in whole.CHECKS + (whole.ONCE if first else ()):
             wrong += [f"{width} px, {mode}, {check.__name__}: {what}" for what in check(visit)]
         picture = pictures / f"{name}-{width}-{mode}.jpg"
         visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=70)
@@ -79,10 +60,10 @@ def test_paper_is_light(visits: dict[tuple[int, str], Visit]) -> None:
     visit.open(pages_of_the_book()[1])
     visit.page.emulate_media(media="print", color_scheme="dark")
     assert visit.page.locator("figure").count() > 0
-    assert one_rendering_a_mode(dataclasses.replace(visit, mode="light")) == []
-    assert one_rendering_a_mode(visit) != []
+    assert whole.one_rendering_a_mode(dataclasses.replace(visit, mode="light")) == []
+    assert whole.one_rendering_a_mode(visit) != []
     visit.page.emulate_media(media="screen", color_scheme="dark")
-    assert one_rendering_a_mode(visit) == []
+    assert whole.one_rendering_a_mode(visit) == []
 
 
 def test_every_page_is_visited(built_book: Path) -> None:
@@ -93,109 +74,121 @@ def test_every_page_is_visited(built_book: Path) -> None:
 # ---------------------------------------------------------------- pages made to be wrong
 WRONG = {
     "script from elsewhere": Wrong(
-        no_foreign_request,
+        whole.no_foreign_request,
         '<script src="http://elsewhere.invalid/a.js"></script>',
         "elsewhere.invalid",
     ),
     "fetch from elsewhere": Wrong(
-        no_foreign_request,
+        whole.no_foreign_request,
         "<script>fetch('http://elsewhere.invalid/b').catch(() => 0)</script>",
         "elsewhere.invalid/b",
     ),
     "font from elsewhere": Wrong(
-        no_foreign_request,
+        whole.no_foreign_request,
         "<style>@font-face{font-family:x;src:url(http://elsewhere.invalid/f)}h1{font-family:x}"
         "</style>",
         "elsewhere.invalid/f",
     ),
-    "missing file": Wrong(no_failed_response, '<script src="none.js"></script>', "none.js: 404"),
-    "console error": Wrong(no_console_error, "<script>console.error('broken')</script>", "broken"),
-    "exception": Wrong(no_console_error, "<script>throw new Error('thrown')</script>", "thrown"),
+    "missing file": Wrong(
+        whole.no_failed_response, '<script src="none.js"></script>', "none.js: 404"
+    ),
+    "console error": Wrong(
+        whole.no_console_error, "<script>console.error('broken')</script>", "broken"
+    ),
+    "exception": Wrong(
+        whole.no_console_error, "<script>throw new Error('thrown')</script>", "thrown"
+    ),
     "wide block": Wrong(
-        no_sideways_overflow, '<div style="width: 600px">wide</div>', "px in a window of 390 px"
+        whole.no_sideways_overflow,
+        '<div style="width: 600px">wide</div>',
+        "px in a window of 390 px",
     ),
     "long word": Wrong(
-        no_sideways_overflow, "<p>" + "x" * 200 + "</p>", "px in a window of 390 px"
+        whole.no_sideways_overflow, "<p>" + "x" * 200 + "</p>", "px in a window of 390 px"
     ),
-    "broken image": Wrong(images_loaded, f'<img src="none.png" {ALT}>', "none.png"),
+    "broken image": Wrong(whole.images_loaded, f'<img src="none.png" {ALT}>', "none.png"),
     "no alt": Wrong(
-        alt_says_something, GOOD_FIGURE.replace("alt=", "data-alt="), "a.svg: alt is None"
+        whole.alt_says_something, GOOD_FIGURE.replace("alt=", "data-alt="), "a.svg: alt is None"
     ),
     "alt of a hash": Wrong(
-        alt_says_something, GOOD_FIGURE.replace(ALT, 'alt="../_images/0a1b2c.png"'), "0a1b2c"
+        whole.alt_says_something, GOOD_FIGURE.replace(ALT, 'alt="../_images/0a1b2c.png"'), "0a1b2c"
     ),
     "two drawings": Wrong(
-        one_rendering_a_mode,
+        whole.one_rendering_a_mode,
         GOOD_FIGURE.replace("</div>", f'<img class="only-dark" src="a.svg" {ALT}></div>'),
         "fig-a: 2 drawings",
     ),
     "no drawing": Wrong(
-        one_rendering_a_mode,
+        whole.one_rendering_a_mode,
         GOOD_FIGURE.replace("<img", '<img style="display: none"'),
         "fig-a: 0 drawings",
     ),
     "drawing of the other mode": Wrong(
-        one_rendering_a_mode,
+        whole.one_rendering_a_mode,
         GOOD_FIGURE.replace("only-light", "only-dark"),
         "1 drawings, only-dark",
     ),
     "no caption": Wrong(
-        figures_are_whole,
+        whole.figures_are_whole,
         GOOD_FIGURE.replace("A square, as it should be.", ""),
         "fig-a lacks a caption",
     ),
     "no id": Wrong(
-        figures_are_whole,
+        whole.figures_are_whole,
         GOOD_FIGURE.replace('<figure id="fig-a">', "<figure>"),
         "figure lacks an id",
     ),
     "no keyboard": Wrong(
-        figures_are_whole,
+        whole.figures_are_whole,
         GOOD_FIGURE.replace(' tabindex="0"', "").replace('\ntabindex="0"', ""),
         "a scroll box",
     ),
     "no data": Wrong(
-        figures_are_whole,
+        whole.figures_are_whole,
         GOOD_FIGURE.replace('<a href="figures/fig-a.csv">csv</a>', ""),
         "a download of csv",
     ),
     "lost download": Wrong(
-        downloads_come, GOOD_FIGURE.replace("fig-a.csv", "fig-b.csv"), "fig-b.csv: 404"
+        whole.downloads_come, GOOD_FIGURE.replace("fig-a.csv", "fig-b.csv"), "fig-b.csv: 404"
     ),
-    "link to nowhere": Wrong(links_lead_somewhere, '<a href="none.html">a</a>', "no such page"),
-    "link to no place": Wrong(links_lead_somewhere, '<a href="#none">a</a>', "no such place"),
-    "link here": Wrong(links_say_where, 'See <a href="#x">here</a>.', "is called 'here'"),
+    "link to nowhere": Wrong(
+        whole.links_lead_somewhere, '<a href="none.html">a</a>', "no such page"
+    ),
+    "link to no place": Wrong(whole.links_lead_somewhere, '<a href="#none">a</a>', "no such place"),
+    "link here": Wrong(whole.links_say_where, 'See <a href="#x">here</a>.', "is called 'here'"),
     "link without a name": Wrong(
-        links_say_where, '<a href="#x"><img src="a.svg" alt=""></a>', "is called ''"
+        whole.links_say_where, '<a href="#x"><img src="a.svg" alt=""></a>', "is called ''"
     ),
     "title of another page": Wrong(
-        has_a_title, "<script>document.title = 'Untitled'</script>", "title 'Untitled'"
+        whole.has_a_title, "<script>document.title = 'Untitled'</script>", "title 'Untitled'"
     ),
     "wider than a phone": Wrong(
-        reflows, '<div style="width: 380px">wide</div>', "in a window of 320 px"
+        whole.reflows, '<div style="width: 380px">wide</div>', "in a window of 320 px"
     ),
     "wide in letters": Wrong(
-        bears_large_letters, '<div style="width: 20rem">wide</div>', "in a window of 390 px"
+        whole.bears_large_letters, '<div style="width: 20rem">wide</div>', "in a window of 390 px"
     ),
     "faint text": Wrong(
-        axe_finds_nothing,
+        whole.axe_finds_nothing,
         '<p style="color: #ddd; background: #fff">faint</p>',
         "color-contrast (serious)",
     ),
     "list of no items": Wrong(
-        axe_finds_nothing,
+        whole.axe_finds_nothing,
         '<div role="list"><div role="doc-biblioentry">a</div></div>',
         "aria-required-children (critical)",
     ),
-    "level skipped": Wrong(axe_finds_nothing, "<h2>A</h2><h4>B</h4>", "heading-order (moderate)"),
+    "level skipped": Wrong(
+        whole.axe_finds_nothing, "<h2>A</h2><h4>B</h4>", "heading-order (moderate)"
+    ),
     "small target": Wrong(
-        axe_finds_nothing,
+        whole.axe_finds_nothing,
         '<p><button style="all: unset; width: 9px; height: 9px" aria-label="a">.</button>'
         '<button style="all: unset; width: 9px; height: 9px" aria-label="b">.</button></p>',
         "target-size (serious)",
     ),
     "box that cuts": Wrong(
-        bears_wide_spacing,
+        whole.bears_wide_spacing,
         '<p style="height: 1.2em; overflow: hidden; line-height: 1.2">cut</p>',
         "cut off: <p",
     ),
@@ -210,7 +203,7 @@ def doctored(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def test_a_good_page_passes_every_check(doctored: Visit) -> None:
     doctored.open("good.html")
-    assert [what for check in CHECKS + ONCE for what in check(doctored)] == []
+    assert [what for check in whole.CHECKS + whole.ONCE for what in check(doctored)] == []
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -220,4 +213,4 @@ def test_a_wrong_page_is_caught(doctored: Visit, name: str) -> None:
 
 
 def test_every_check_has_a_wrong_page() -> None:
-    assert {page.check for page in WRONG.values()} == set(CHECKS + ONCE)
+    assert {page.check for page in WRONG.values()} == set(whole.CHECKS + whole.ONCE)

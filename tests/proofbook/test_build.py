@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Book
+from conftest import Book, refused_input
 
 from proofbook.build.kept_runs import prune
 from proofbook.contents import find_root
-from proofbook.errors import InputError
 from proofbook.files import whole_folder
 from proofbook.pages.exhibits import FETCHED, FIGURE_FILES, read_drawing
 from proofbook.pages.number_roles import KINDS
@@ -289,8 +288,7 @@ def test_results_of_the_latest_states_are_kept(tmp_path: Path) -> None:
 
 
 def test_outside_a_repository(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no _toc\.yml in"):
-        find_root(tmp_path)
+    refused_input(r"no _toc\.yml in", find_root, tmp_path)
 
 
 # ---------------------------------------------------------------- stored outputs

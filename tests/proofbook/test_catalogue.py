@@ -11,20 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import refused_input
 from editions import book, drawn, editions, glued, notebook, number, shown_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import proofbook
-from proofbook.catalogue import (
-    FILES,
-    Catalogue,
-    Entry,
-    number_digest,
-    read_catalogue,
-    to_json,
-    write_catalogue,
-)
+from proofbook import catalogue
 from proofbook.catalogue.editions import Edition
 from proofbook.catalogue.notebook_entries import catalogue_of, stored_catalogue
 from proofbook.contents import base_url, page_files
@@ -34,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("smallbook")
 
 
 # --- notebooks ------------------------------------------------------------------------
-def read(**pages: dict[str, Any]) -> Catalogue:
+def read(**pages: dict[str, Any]) -> catalogue.Catalogue:
     return catalogue_of(pages, version="1", source_digest="0" * 64)
 
 
@@ -47,7 +40,7 @@ def test_captions_are_filled_in() -> None:
         one=notebook(glued("a.n", "2*3*4"), drawn("fig-a", "ab" * 32), caption=caption),
         two=notebook(glued("b.n", "$7$")),
     ).entries
-    assert found["fig-a"] == Entry(
+    assert found["fig-a"] == catalogue.Entry(
         id="fig-a",
         what="figure",
         kind="computed",
@@ -68,7 +61,7 @@ def test_what_is_said_of_numbers_and_tables() -> None:
     table = shown_table("tab-a", "a", "Sales grow.", kind="cited", source="Smith")
     found = read(p=notebook(glued("a.n", "36.6%", value="36.6", unit="%"), table)).entries
     assert (found["a.n"].text, found["a.n"].value, found["a.n"].unit) == ("36.6%", "36.6", "%")
-    assert found["a.n"].digest == number_digest("a.n", "36.6", "%")
+    assert found["a.n"].digest == catalogue.number_digest("a.n", "36.6", "%")
     tab = found["tab-a"]
     assert (tab.kind, tab.source, tab.text) == ("cited", "Smith", "Sales grow.")
     assert (tab.caption, tab.digest, tab.alt) == ("Sales grow.", "d" * 64, None)
@@ -99,8 +92,7 @@ def test_an_id_shown_again_stands_where_it_was_first() -> None:
     ],
 )
 def test_notebooks_are_refused(pages: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=re.escape(says)):
-        read(**pages)
+    refused_input(re.escape(says), read, **pages)
 
 
 # --- through JSON ---------------------------------------------------------------------
@@ -111,21 +103,21 @@ def test_a_catalogue_comes_back_from_its_files(edition: Edition, base: str) -> N
     made = book(*by_page).catalogue
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        write_catalogue(made, where, base)
-        contents = {name: (where / name).read_bytes() for name in FILES}
-        found = read_catalogue(where)
+        catalogue.write_catalogue(made, where, base)
+        contents = {name: (where / name).read_bytes() for name in catalogue.FILES}
+        found = catalogue.read_catalogue(where)
         assert found == made
-        assert to_json(found, base) == to_json(made, base)
-        write_catalogue(found, where, base)
-        assert {name: (where / name).read_bytes() for name in FILES} == contents
+        assert catalogue.to_json(found, base) == catalogue.to_json(made, base)
+        catalogue.write_catalogue(found, where, base)
+        assert {name: (where / name).read_bytes() for name in catalogue.FILES} == contents
         one = where / "one.json"
-        one.write_text(json.dumps(to_json(made)), encoding="utf-8")
-        assert read_catalogue(one) == made
+        one.write_text(json.dumps(catalogue.to_json(made)), encoding="utf-8")
+        assert catalogue.read_catalogue(one) == made
 
 
 def test_what_the_files_hold(tmp_path: Path) -> None:
-    made = Catalogue("1", "0" * 64, {"a.n": number("a.n", "4", "parts")})
-    write_catalogue(made, tmp_path, "https://book.example")
+    made = catalogue.Catalogue("1", "0" * 64, {"a.n": number("a.n", "4", "parts")})
+    catalogue.write_catalogue(made, tmp_path, "https://book.example")
     content = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
     assert (content["project"], content["version"]) == ("smallbook", "1")
     assert content["pages"] == ["chapters/first"]
@@ -151,42 +143,36 @@ def test_what_the_files_hold(tmp_path: Path) -> None:
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, name: str, change: Any, says: str) -> None:
-    write_catalogue(Catalogue("1", "0" * 64, {"a.n": number("a.n")}), tmp_path)
+    catalogue.write_catalogue(catalogue.Catalogue("1", "0" * 64, {"a.n": number("a.n")}), tmp_path)
     content = json.loads((tmp_path / name).read_text())
     change(content)
     (tmp_path / name).write_text(json.dumps(content))
-    with pytest.raises(InputError, match=re.escape(says)) as caught:
-        read_catalogue(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / name}")
-    assert "\n" not in str(caught.value)
+    said = refused_input(re.escape(says), catalogue.read_catalogue, tmp_path)
+    assert said.startswith(f"{tmp_path / name}")
+    assert "\n" not in said
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"[" * 100_000, b'{"version": "\xff"}'])
 def test_files_that_are_no_catalogue(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"x\.json: .*; accepted: the JSON of a catalogue"):
-        read_catalogue(path)
+    refused_input(r"x\.json: .*; accepted: the JSON of a catalogue", catalogue.read_catalogue, path)
     with pytest.raises(InputError, match=r"numbers\.json: No such file.*a built book's folder"):
-        read_catalogue(tmp_path)
+        catalogue.read_catalogue(tmp_path)
 
 
 # --- pages and addresses --------------------------------------------------------------
 def test_a_checkout_without_its_parts(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"_toc\.yml"):
-        stored_catalogue(tmp_path)
+    refused_input(r"_toc\.yml", stored_catalogue, tmp_path)
     for text in ("", "[]", "format: jb-book", "root: ["):
         (tmp_path / "_toc.yml").write_text(text)
-        with pytest.raises(InputError, match=r"_toc\.yml (has no 'root'|cannot be read)"):
-            page_files(tmp_path)
+        refused_input(r"_toc\.yml (has no 'root'|cannot be read)", page_files, tmp_path)
     (tmp_path / "_toc.yml").write_text("root: a\nchapters: [{file: b}]")
-    with pytest.raises(InputError, match=r"lists 'a', but there is no a\.ipynb"):
-        page_files(tmp_path)
+    refused_input(r"lists 'a', but there is no a\.ipynb", page_files, tmp_path)
     (tmp_path / "b.md").write_text("words")
     for text, says in (("{}", "no cells"), ("{", "not a notebook")):
         (tmp_path / "a.ipynb").write_text(text)
-        with pytest.raises(InputError, match=rf"a\.ipynb: {says}"):
-            stored_catalogue(tmp_path)
+        refused_input(rf"a\.ipynb: {says}", stored_catalogue, tmp_path)
     (tmp_path / "a.ipynb").write_text(json.dumps(notebook(glued("x.n", "4"))))
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "7.1"')
     found = stored_catalogue(tmp_path)
@@ -195,8 +181,7 @@ def test_a_checkout_without_its_parts(tmp_path: Path) -> None:
 
 def test_the_public_address(tmp_path: Path) -> None:
     path = tmp_path / "_config.yml"
-    with pytest.raises(InputError, match="cannot be read"):
-        base_url(tmp_path)
+    refused_input("cannot be read", base_url, tmp_path)
     for text in ("", "title: x", "html: {baseurl: ''}", "html:"):
         path.write_text(text)
         assert base_url(tmp_path) == ""
@@ -204,8 +189,7 @@ def test_the_public_address(tmp_path: Path) -> None:
     assert base_url(tmp_path) == "https://book.example/"
     for text in ("html: {baseurl: 'javascript:x'}", "html: {baseurl: [1]}"):
         path.write_text(text)
-        with pytest.raises(InputError, match=r"html\.baseurl"):
-            base_url(tmp_path)
+        refused_input(r"html\.baseurl", base_url, tmp_path)
 
 
 # --- names ----------------------------------------------------------------------------

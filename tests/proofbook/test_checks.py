@@ -19,7 +19,7 @@ from typing import Any
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from conftest import ROOT, Book, make_fixture_book
+from conftest import ROOT, Book, make_fixture_book, refused_input
 from editions import glued
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,15 +29,7 @@ from proofbook.build.nbval_plugin import commit_of, versions
 from proofbook.catalogue import check_records as checks
 from proofbook.catalogue.check_records import Check, notebook_digest, read_checks, write_checks
 from proofbook.contents import page_files
-from proofbook.errors import InputError
-from proofbook.pages.page_checks import (
-    Checked,
-    Item,
-    amounts,
-    chapters_table,
-    check_line,
-    versions_table,
-)
+from proofbook.pages import page_checks
 from proofbook.project import source_digest
 from proofbook.showing import MARK, RECORD
 
@@ -204,20 +196,17 @@ def test_a_bad_row_is_named(tmp_path: Path, field: str, value: object) -> None:
     rows = json.loads(path.read_text(encoding="utf-8"))
     rows["chapters/a"][field] = value
     path.write_text(json.dumps(rows), encoding="utf-8")
-    with pytest.raises(InputError, match=rf"checks\.json, chapters/a: .*`\$\.{field}.*; accepted"):
-        read_checks(tmp_path)
+    refused_input(rf"checks\.json, chapters/a: .*`\$\.{field}.*; accepted", read_checks, tmp_path)
     del rows["chapters/a"][field]
     path.write_text(json.dumps(rows), encoding="utf-8")
-    with pytest.raises(InputError, match=rf"chapters/a: .*`{field}`; accepted"):
-        read_checks(tmp_path)
+    refused_input(rf"chapters/a: .*`{field}`; accepted", read_checks, tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
 def test_a_broken_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "chapters").mkdir()
     (tmp_path / checks.RECORD_FILE).write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"chapters/checks\.json: "):
-        read_checks(tmp_path)
+    refused_input(r"chapters/checks\.json: ", read_checks, tmp_path)
 
 
 def test_the_date_of_what_must_have_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,11 +465,13 @@ def test_what_cannot_be_recorded_is_one_error(
 
 
 # ---------------------------------------------------------------- what pages say
-def known(**changes: Any) -> Checked:
+def known(**changes: Any) -> page_checks.Checked:
     late = {"date": dt.date(2026, 11, 1), "commit": None, "changed_since": "f" * 40}
     rows = {"chapters/a": EXAMPLE, "chapters/b": dataclasses.replace(EXAMPLE, **late)}
     digests = {"chapters/a": A, "chapters/b": A}
-    return Checked(**({"checks": rows, "digests": digests, "source_digest": B} | changes))
+    return page_checks.Checked(
+        **({"checks": rows, "digests": digests, "source_digest": B} | changes)
+    )
 
 
 def words(html: str) -> str:
@@ -488,19 +479,19 @@ def words(html: str) -> str:
 
 
 def test_the_line_below_a_page() -> None:
-    assert words(check_line(known(), ["chapters/a"], [], "checks.html")) == (
+    assert words(page_checks.check_line(known(), ["chapters/a"], [], "checks.html")) == (
         "38 numbers, 2 tables and 1 figure of this page were last checked on 2026-11-29: run again "
         "and compared, at commit 01234567, with Python 3.11.2 and NumPy 2.4.6, data digest "
         "c0ffee00. How it is checked"
     )
     # Shown with a number of an older page, it is as old as that one.
-    item = Item("chapters/b", "number", "x.y")
-    line = words(check_line(known(), ["chapters/a"], [item, item], None))
+    item = page_checks.Item("chapters/b", "number", "x.y")
+    line = words(page_checks.check_line(known(), ["chapters/a"], [item, item], None))
     assert line.startswith("39 numbers, 2 tables")
     assert "checked on 2026-11-01: run again and compared, with changes since commit ff" in line
-    line = words(check_line(known(), [], [item], None))
+    line = words(page_checks.check_line(known(), [], [item], None))
     assert line.startswith("1 number of other pages, shown here, was last checked on 2026-11-01")
-    assert check_line(known(), [], [], "checks.html") == ""
+    assert page_checks.check_line(known(), [], [], "checks.html") == ""
 
 
 @pytest.mark.parametrize(
@@ -513,15 +504,15 @@ def test_the_line_below_a_page() -> None:
     ],
 )
 def test_a_page_says_when_it_was_not_checked(changes: dict[str, Any], said: str) -> None:
-    assert words(check_line(known(**changes), ["chapters/a"], [], None)) == said
+    assert words(page_checks.check_line(known(**changes), ["chapters/a"], [], None)) == said
     # Nor were those that show its numbers.
-    item = Item("chapters/a", "number", "x.y")
-    assert words(check_line(known(**changes), ["chapters/b"], [item], None)) == said
+    item = page_checks.Item("chapters/a", "number", "x.y")
+    assert words(page_checks.check_line(known(**changes), ["chapters/b"], [item], None)) == said
 
 
 @given(st.dictionaries(st.sampled_from(["number", "table", "figure"]), st.integers(0, 3000)))
 def test_counts_are_told_in_full(counts: Any) -> None:
-    said = amounts(counts)
+    said = page_checks.amounts(counts)
     for what in ("number", "table", "figure"):
         match = re.search(rf"([\d,]+) {what}(s?)\b", said)
         count = counts.get(what, 0)
@@ -538,7 +529,7 @@ def cells(html: str) -> list[list[str]]:
 
 def test_the_table_of_checks() -> None:
     names = {"chapters/a": '<a href="a.html">A</a>', "chapters/b": "B", "chapters/c": "C"}
-    heads, *rows = table = cells(chapters_table(known(), names))
+    heads, *rows = table = cells(page_checks.chapters_table(known(), names))
     assert {len(row) for row in table} == {len(heads)}
     assert [row[0] for row in rows] == ["A", "B", "C", "all"]
     assert dict(zip(heads, rows[0], strict=True)) == {
@@ -560,7 +551,7 @@ def test_the_table_of_checks() -> None:
 
 
 def test_the_table_of_versions() -> None:
-    rows = cells(versions_table(known(), ["chapters/a", "chapters/b"]))
+    rows = cells(page_checks.versions_table(known(), ["chapters/a", "chapters/b"]))
     assert rows == [
         ["what", "2 chapters"],
         ["python", "3.11.2"],
@@ -569,13 +560,13 @@ def test_the_table_of_versions() -> None:
     ]
     other = dataclasses.replace(EXAMPLE, versions={"python": "3.12.0"}, cores=4)
     mixed = known(checks={"chapters/a": EXAMPLE, "chapters/b": other})
-    assert cells(versions_table(mixed, ["chapters/a", "chapters/b"])) == [
+    assert cells(page_checks.versions_table(mixed, ["chapters/a", "chapters/b"])) == [
         ["what", "1 chapter", "1 chapter (2)"],
         ["python", "3.11.2", "3.12.0"],
         ["numpy", "2.4.6", "–"],
         ["processor cores", "2", "4"],
     ]
-    assert versions_table(known(checks={}), ["chapters/a"]) == ""
+    assert page_checks.versions_table(known(checks={}), ["chapters/a"]) == ""
 
 
 def test_every_page_of_the_book_was_checked(built_book: Path) -> None:

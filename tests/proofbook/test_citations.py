@@ -14,6 +14,7 @@ mpl.use("Agg")
 
 import pandas as pd
 import pytest
+from conftest import refused_input
 from hypothesis import given
 from hypothesis import strategies as st
 from pybtex.database import parse_string
@@ -22,7 +23,6 @@ from proofbook import figure, number, style, table
 from proofbook.catalogue import Catalogue, Entry, permalink
 from proofbook.catalogue.citations import bibtex, escaped, plain, publish, title
 from proofbook.catalogue.notebook_entries import catalogue_of
-from proofbook.errors import InputError
 from proofbook.stamps import read_stamp
 
 pytestmark = pytest.mark.usefixtures("smallbook")
@@ -187,8 +187,7 @@ def test_to_publish_again_changes_nothing(made: tuple[Catalogue, Path]) -> None:
 def test_a_lost_file_is_named(made: tuple[Catalogue, Path], end: str) -> None:
     catalogue, folder = made
     (folder / "figures" / f"fig-toy{end}").unlink()
-    with pytest.raises(InputError, match=rf"fig-toy{end}.*make clean"):
-        publish(catalogue, folder)
+    refused_input(rf"fig-toy{end}.*make clean", publish, catalogue, folder)
 
 
 def test_files_of_other_data_are_refused(made: tuple[Catalogue, Path]) -> None:
@@ -196,5 +195,4 @@ def test_files_of_other_data_are_refused(made: tuple[Catalogue, Path]) -> None:
     path = folder / "tables" / "tab-toy.json"
     about = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**about, "digest": "0" * 64}), encoding="utf-8")
-    with pytest.raises(InputError, match="tab-toy: its files are of data 0000"):
-        publish(catalogue, folder)
+    refused_input("tab-toy: its files are of data 0000", publish, catalogue, folder)

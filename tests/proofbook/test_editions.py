@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import refused_input
 from editions import book, figure, glued, notebook, number, sha256, shown_table, write_checkout
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from proofbook import project
 from proofbook.catalogue import editions, to_json, write_catalogue
 from proofbook.catalogue.changes import compare
 from proofbook.catalogue.editions import edition, read_release, release_names, snapshot, this_book
-from proofbook.errors import InputError
 
 TABLE = shown_table("tab-a", "1  2")
 
@@ -61,16 +61,14 @@ def test_a_built_book_and_a_file_of_the_same(checkout: Path, tmp_path: Path) -> 
     ],
 )
 def test_what_is_no_edition(checkout: Path, name: str, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        edition(name)
+    refused_input(says, edition, name)
 
 
 @given(st.text(min_size=1, max_size=30))
 @settings(max_examples=25)
 def test_whatever_a_name_holds_its_error_is_one_line(text: str) -> None:
-    with pytest.raises(InputError, match="accepted: a release, a built book") as caught:
-        edition(f"--{text}")
-    assert "\n" not in str(caught.value)
+    said = refused_input("accepted: a release, a built book", edition, f"--{text}")
+    assert "\n" not in said
 
 
 NONE = '{"version": "1", "source_digest": "", "numbers": [], "figures": [], "tables": [], %s}'
@@ -88,15 +86,13 @@ NONE = '{"version": "1", "source_digest": "", "numbers": [], "figures": [], "tab
 def test_a_file_that_is_no_catalogue(checkout: Path, content: str, says: str) -> None:
     path = checkout / "bad.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=f"bad.json: .*{says}"):
-        edition(str(path))
+    refused_input(f"bad.json: .*{says}", edition, str(path))
 
 
 def test_no_checkout(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project, "_offered", [project.this_project()])
     monkeypatch.setattr(project, "repository_root", lambda: None)
-    with pytest.raises(InputError, match=r"'\.': no checkout of the book here; accepted"):
-        edition(".")
+    refused_input(r"'\.': no checkout of the book here; accepted", edition, ".")
 
 
 # --------------------------------------------------------------------------- releases
@@ -108,11 +104,9 @@ def test_releases_are_in_order(checkout: Path) -> None:
         (folder / f"{name}.json").write_bytes(snapshot(made))
     assert release_names() == ["0.9", "0.9.1", "0.10.0"]
     assert edition("0.9.1").name == "0.9.1"
-    with pytest.raises(InputError, match=r"no release 'notes'; accepted: 0\.9, 0\.9\.1, 0\.10\.0"):
-        read_release("notes")
+    refused_input(r"no release 'notes'; accepted: 0\.9, 0\.9\.1, 0\.10\.0", read_release, "notes")
     shutil.rmtree(folder)
-    with pytest.raises(InputError, match="accepted: none is on file"):
-        read_release("0.9")
+    refused_input("accepted: none is on file", read_release, "0.9")
 
 
 def test_keeping_a_release(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ import pypdfium2
 import pytest
 import yaml
 from bs4 import BeautifulSoup, Tag
-from conftest import ROOT, Book
+from conftest import ROOT, Book, refused_input
 from playwright.sync_api import sync_playwright
 
 from proofbook.build import printing
@@ -496,8 +496,7 @@ def page_with(body: str) -> str:
 def test_printing_refuses_what_is_cut_off_foreign_or_missing(
     body: str, says: str, tmp_path: Path, chromium: str
 ) -> None:
-    with pytest.raises(InputError, match=says):
-        print_settled(lambda _: page_with(body), tmp_path, chromium, {})
+    refused_input(says, print_settled, lambda _: page_with(body), tmp_path, chromium, {})
 
 
 def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
@@ -514,8 +513,7 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
             return round(float(document.pages[0].mediabox[2]))
 
     assert [width_of_page(columns) for columns in (4, 13, 20)] == [595, 595, 842]
-    with pytest.raises(InputError, match="does not fit its page: <table"):
-        width_of_page(40)
+    refused_input("does not fit its page: <table", width_of_page, 40)
 
 
 # ---------------------------------------------------------------- one document of many pages

@@ -11,9 +11,9 @@ from typing import Any
 
 import nbformat
 import pytest
+from conftest import refused_input
 
 from proofbook import prose
-from proofbook.errors import InputError
 from proofbook.showing import RECORD
 
 ALT = "Three rows of squares, one square a slot, full ones before the empty ones."
@@ -334,5 +334,4 @@ def test_files_that_are_no_chapters(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name != "absent.md":
         path.write_text("{")
-    with pytest.raises(InputError, match=rf"{re.escape(name)}.*accepted"):
-        prose.check_file(path)
+    refused_input(rf"{re.escape(name)}.*accepted", prose.check_file, path)

@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refused_input
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
@@ -28,21 +29,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from proofbook import (
-    ClaimMismatch,
-    cite,
-    claims_table,
-    data_digest,
-    figure,
-    figures_folder,
-    format_value,
-    number,
-    project,
-    read_claims,
-    showing,
-    style,
-    table,
-)
+import proofbook
 from proofbook.errors import InputError
 from proofbook.showing import MARK, RECORD, tables_folder
 from proofbook.showing.numbers import quantity
@@ -85,7 +72,7 @@ pytestmark = pytest.mark.usefixtures("outputs")
     ],
 )
 def test_format(value: object, fmt: str | None, text: str) -> None:
-    assert format_value(value, fmt) == text
+    assert proofbook.format_value(value, fmt) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=64), st.integers(0, 6))
@@ -93,12 +80,12 @@ def test_decimals_are_those_of_python(value: float, digits: int) -> None:
     expected = f"{value:.{digits}f}"
     if float(expected) == 0:
         expected = expected.lstrip("-")  # a zero has no sign on a page
-    assert format_value(value, f".{digits}f") == expected.replace("-", "\u2212")
+    assert proofbook.format_value(value, f".{digits}f") == expected.replace("-", "\u2212")
 
 
 @given(st.fractions(min_value=Fraction(1, 10**9), max_value=10**12), st.integers(1, 8))
 def test_significant_digits(value: Fraction, digits: int) -> None:
-    shown = Fraction(format_value(value, f".{digits}g"))
+    shown = Fraction(proofbook.format_value(value, f".{digits}g"))
     # Half of the last digit shown is all that rounding may take.
     first = math.floor(math.log10(shown))
     assert abs(shown - value) <= Fraction(1, 2) * Fraction(10) ** (first - digits + 1)
@@ -126,27 +113,26 @@ def test_significant_digits(value: Fraction, digits: int) -> None:
     ],
 )
 def test_format_refuses(value: object, fmt: str | None, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        format_value(value, fmt, name="paged.slack")
-    assert "paged.slack" in str(caught.value)
+    said = refused_input(says, proofbook.format_value, value, fmt, name="paged.slack")
+    assert "paged.slack" in said
 
 
 # --- numbers --------------------------------------------------------------------------
 def test_number_emits_one_record(outputs: list[Output]) -> None:
-    number("stock.parts", 40)
+    proofbook.number("stock.parts", 40)
     about = {"kind": "computed", "source": None, "value": "40", "unit": "parts"}
     scrapbook = {"name": "stock.parts", "mime_prefix": "application/papermill.record/"}
     assert outputs == [({RECORD: "40"}, {"scrapbook": scrapbook, MARK: about})]
-    number("toy.seconds", 1.25, ".2f", unit="s", kind="measured", source="bench.json")
+    proofbook.number("toy.seconds", 1.25, ".2f", unit="s", kind="measured", source="bench.json")
     about = {"kind": "measured", "source": "bench.json", "value": "1.25", "unit": "s"}
     assert outputs[1][1][MARK] == about
 
 
 def test_one_id_says_one_thing(outputs: list[Output]) -> None:
-    number("stock.parts", 40)
-    number("stock.parts", 40)
+    proofbook.number("stock.parts", 40)
+    proofbook.number("stock.parts", 40)
     with pytest.raises(InputError, match=r"stock\.parts: shown before as '40', now as '41'"):
-        number("stock.parts", 41)
+        proofbook.number("stock.parts", 41)
     assert len(outputs) == 2
 
 
@@ -175,7 +161,7 @@ def test_value_and_unit(
     unit: str | None,
     says: tuple[str, str],
 ) -> None:
-    number(id, value, fmt, unit=unit)
+    proofbook.number(id, value, fmt, unit=unit)
     about = outputs[0][1][MARK]
     assert (about["value"], about["unit"]) == says
 
@@ -201,8 +187,7 @@ def test_value_and_unit(
 )
 def test_number_refuses(outputs: list[Output], given: dict[str, Any], says: str) -> None:
     with_unit = {"unit": "parts"} if "id" not in given else {}
-    with pytest.raises(InputError, match=says):
-        number(**({"id": "a.b", "value": 4, **with_unit} | given))
+    refused_input(says, proofbook.number, **{"id": "a.b", "value": 4, **with_unit} | given)
     assert not outputs
 
 
@@ -221,10 +206,10 @@ def test_a_float_keeps_twelve_digits(value: float) -> None:
 # --- published numbers ----------------------------------------------------------------
 @pytest.mark.parametrize("id", ["stock.sold", "stock.cost", "paper.gain"])
 def test_every_claim_is_compared(smallbook: Path, id: str) -> None:
-    claim = read_claims()[id]
-    number(id, claim.value)
-    with pytest.raises(ClaimMismatch) as caught:
-        number(id, claim.value + Fraction(1, 10**6), ".2f")  # before rounding
+    claim = proofbook.read_claims()[id]
+    proofbook.number(id, claim.value)
+    with pytest.raises(proofbook.ClaimMismatch) as caught:
+        proofbook.number(id, claim.value + Fraction(1, 10**6), ".2f")  # before rounding
     message = str(caught.value)
     assert all(part in message for part in (id, claim.text, claim.unit, claim.source))
     line = message.split("claims.csv line ")[1].rstrip(")")
@@ -233,10 +218,10 @@ def test_every_claim_is_compared(smallbook: Path, id: str) -> None:
 
 
 def test_cited_claims_are_compared_too() -> None:
-    with pytest.raises(ClaimMismatch, match="gain"):
-        number("paper.gain", 3, kind="cited", source="Smith 2020")
-    with pytest.raises(ClaimMismatch, match=r"fig2\.full"):
-        number("fig2.full", "68.4%", kind="cited", source="Kwon 2023")
+    with pytest.raises(proofbook.ClaimMismatch, match="gain"):
+        proofbook.number("paper.gain", 3, kind="cited", source="Smith 2020")
+    with pytest.raises(proofbook.ClaimMismatch, match=r"fig2\.full"):
+        proofbook.number("fig2.full", "68.4%", kind="cited", source="Kwon 2023")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +234,7 @@ def test_cited_claims_are_compared_too() -> None:
     ],
 )
 def test_cite(outputs: list[Output], id: str, text: str, value: str, source: str) -> None:
-    cite(id)
+    proofbook.cite(id)
     ((data, meta),) = outputs
     assert data == {RECORD: text}
     about = meta[MARK]
@@ -258,14 +243,13 @@ def test_cite(outputs: list[Output], id: str, text: str, value: str, source: str
 
 
 def test_cite_knows_only_published_numbers(smallbook: Path) -> None:
-    with pytest.raises(InputError, match=r"toy\.parts: not in claims\.csv or paper\.csv"):
-        cite("toy.parts")
+    refused_input(r"toy\.parts: not in claims\.csv or paper\.csv", proofbook.cite, "toy.parts")
     with pytest.raises(InputError, match=r"'other\.csv'; accepted: claims\.csv, paper\.csv"):
-        read_claims("other.csv")
+        proofbook.read_claims("other.csv")
     path = smallbook / "data" / "paper.csv"
     path.write_text(path.read_text() + "stock.sold,41,parts,Figure 3,\n")
     with pytest.raises(InputError, match=r"stock\.sold: stands in claims\.csv .* and in paper"):
-        cite("stock.sold")
+        proofbook.cite("stock.sold")
 
 
 @pytest.mark.parametrize(
@@ -281,8 +265,7 @@ def test_cite_knows_only_published_numbers(smallbook: Path) -> None:
 )
 def test_a_malformed_table_of_claims(smallbook: Path, text: str, says: str) -> None:
     (smallbook / "data" / "claims.csv").write_text(text)
-    with pytest.raises(InputError, match=f"claims.csv {says}"):
-        read_claims()
+    refused_input(f"claims.csv {says}", proofbook.read_claims)
 
 
 RECOMPUTED = {"stock.sold": 40, "stock.cost": Fraction(153, 4)}
@@ -290,12 +273,14 @@ CITED = {"paper.gain": "needs a shop"}
 
 
 def test_claims_table() -> None:
-    frame = claims_table({**RECOMPUTED, "stock.sold": 41}, CITED, why={"stock.sold": "a test"})
-    assert list(frame["claim"]) == list(read_claims())
+    frame = proofbook.claims_table(
+        {**RECOMPUTED, "stock.sold": 41}, CITED, why={"stock.sold": "a test"}
+    )
+    assert list(frame["claim"]) == list(proofbook.read_claims())
     assert list(frame["verdict"]) == ["differs", "reproduced", "cited"]
     assert list(frame["why"]) == ["a test", None, "needs a shop"]
     assert list(frame["recomputed"]) == [41, Fraction(153, 4), None]
-    table("tab-claims", frame, caption="Every published number.")
+    proofbook.table("tab-claims", frame, caption="Every published number.")
 
 
 @pytest.mark.parametrize(
@@ -310,8 +295,7 @@ def test_claims_table() -> None:
     ],
 )
 def test_claims_table_refuses(recomputed: Any, cited: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        claims_table(recomputed, cited)
+    refused_input(says, proofbook.claims_table, recomputed, cited)
 
 
 # --- tables ---------------------------------------------------------------------------
@@ -328,7 +312,7 @@ CAPTION = "Slack is smaller in `azure_code` & fewer."
 
 
 def test_table_as_text(outputs: list[Output]) -> None:
-    table("tab-slack", FRAME, caption=CAPTION, formats={"share": ".1%"})
+    proofbook.table("tab-slack", FRAME, caption=CAPTION, formats={"share": ".1%"})
     assert outputs[0][0]["text/plain"] == (
         "Slack is smaller in azure_code & fewer. Computed here.\n"
         "\n"
@@ -340,7 +324,7 @@ def test_table_as_text(outputs: list[Output]) -> None:
 
 
 def test_table_as_html(outputs: list[Output]) -> None:
-    table(
+    proofbook.table(
         "tab-slack", FRAME, caption=CAPTION, formats={"share": ".1%"}, kind="cited", source="Kwon"
     )
     tree = ET.fromstring(outputs[0][0]["text/html"].replace("&nbsp;", " "))
@@ -371,7 +355,9 @@ def test_table_saves_exact_values(outputs: list[Output], tmp_path: Path) -> None
     frame = pd.DataFrame(
         {"what": ["a", "=b"], "share": [Fraction(1, 3), None], "x": [0.1 + 0.2, 2.0]}
     )
-    table("tab-exact", frame, caption="Three `values`.", formats={"share": ".1%", "x": ".0f"})
+    proofbook.table(
+        "tab-exact", frame, caption="Three `values`.", formats={"share": ".1%", "x": ".0f"}
+    )
     folder = tmp_path / "tables"
     assert sorted(p.name for p in folder.iterdir()) == ["tab-exact.csv", "tab-exact.json"]
     content = (folder / "tab-exact.csv").read_bytes()
@@ -386,14 +372,14 @@ def test_table_saves_exact_values(outputs: list[Output], tmp_path: Path) -> None
         "digest": hashlib.sha256(content).hexdigest(),
     }
     assert {key: about[key] for key in meta} == meta
-    assert data_digest(frame) == meta["digest"]
+    assert proofbook.data_digest(frame) == meta["digest"]
 
 
 def test_table_depends_on_nothing_but_its_values(outputs: list[Output]) -> None:
-    table("tab-a", FRAME, caption=CAPTION, formats={"share": ".1%"})
+    proofbook.table("tab-a", FRAME, caption=CAPTION, formats={"share": ".1%"})
     with pd.option_context("display.precision", 2, "display.max_columns", 1):
-        showing._shown.clear()
-        table("tab-a", FRAME.convert_dtypes(), caption=CAPTION, formats={"share": ".1%"})
+        proofbook.showing._shown.clear()
+        proofbook.table("tab-a", FRAME.convert_dtypes(), caption=CAPTION, formats={"share": ".1%"})
     assert outputs[0] == outputs[1]
 
 
@@ -418,8 +404,7 @@ def test_table_depends_on_nothing_but_its_values(outputs: list[Output]) -> None:
 )
 def test_table_refuses(frame: Any, more: dict[str, Any], says: str, tmp_path: Path) -> None:
     given = {"id": "tab-slack", "caption": CAPTION, **more}
-    with pytest.raises(InputError, match=says):
-        table(given.pop("id"), frame, **given)
+    refused_input(says, proofbook.table, given.pop("id"), frame, **given)
     assert not (tmp_path / "tables").exists()
 
 
@@ -429,22 +414,22 @@ DATA = pd.DataFrame({"policy": ["pages", "reserved"], "slots": [40, 96], "share"
 
 
 def draw() -> Figure:
-    fig, ax = style.canvas(2.4)
+    fig, ax = proofbook.style.canvas(2.4)
     ax.barh(0, 40, color="#0072b2")
-    ax.barh(1, 96, color="none", hatch="////", edgecolor=style.INK["light"].faint)
-    ax.text(5, 0, "forty", color=style.ON_COLOUR)
+    ax.barh(1, 96, color="none", hatch="////", edgecolor=proofbook.style.INK["light"].faint)
+    ax.text(5, 0, "forty", color=proofbook.style.ON_COLOUR)
     ax.set(xlim=(0, 150), ylim=(-0.6, 1.6), xlabel="slots", title="Pages hold less")
     return fig
 
 
 def test_figure_saves_and_shows(outputs: list[Output], tmp_path: Path) -> None:
-    figure("fig-bars", draw(), DATA, ALT)
+    proofbook.figure("fig-bars", draw(), DATA, ALT)
     folder = tmp_path / "figures"
     ends = ["csv", "dark.svg", "json", "png", "svg"]
     assert sorted(p.name for p in folder.iterdir()) == [f"fig-bars.{end}" for end in ends]
     content = (folder / "fig-bars.csv").read_bytes()
     full = hashlib.sha256(content).hexdigest()
-    assert full == data_digest(DATA)
+    assert full == proofbook.data_digest(DATA)
     ((data, meta),) = outputs
     assert data["text/plain"] == f"fig-bars · data {full[:8]}"
     assert set(data) == {"image/png", "text/plain"}
@@ -470,14 +455,14 @@ def test_figure_saves_and_shows(outputs: list[Output], tmp_path: Path) -> None:
 
 
 def test_drawings_and_json_say_the_same(outputs: list[Output], tmp_path: Path) -> None:
-    figure("fig-bars", draw(), DATA, ALT)
+    proofbook.figure("fig-bars", draw(), DATA, ALT)
     folder = tmp_path / "figures"
     about = json.loads((folder / "fig-bars.json").read_text())
     stamp, *others = [
         read_stamp(folder / f"fig-bars{end}") for end in (".svg", ".dark.svg", ".png")
     ]
     assert others == [stamp, stamp]
-    assert stamp["data_digest"] == about["digest"] == data_digest(DATA)
+    assert stamp["data_digest"] == about["digest"] == proofbook.data_digest(DATA)
     assert stamp == {**{key: about[key] for key in stamp}, "data_digest": about["digest"]}
     assert set(stamp) >= {"project", "version", "id", "title", "source_digest"}
     # A cell knows no page, and a reader's own drawing no licence of ours.
@@ -490,15 +475,15 @@ def test_drawings_and_json_say_the_same(outputs: list[Output], tmp_path: Path) -
 
 
 def test_figure_is_the_same_each_time(tmp_path: Path) -> None:
-    figure("fig-bars", draw(), DATA, ALT)
+    proofbook.figure("fig-bars", draw(), DATA, ALT)
     folder = tmp_path / "figures"
     first = {p.name: p.read_bytes() for p in folder.iterdir()}
-    figure("fig-bars", draw(), DATA, ALT)
+    proofbook.figure("fig-bars", draw(), DATA, ALT)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == first
     svg = first["fig-bars.svg"].decode()
     assert "<dc:date>" not in svg
     assert "<text" not in svg  # letters are paths: the same on a machine without the font
-    assert f"smallbook 1.2.3 · fig-bars · data {data_digest(DATA)[:8]}" in svg
+    assert f"smallbook 1.2.3 · fig-bars · data {proofbook.data_digest(DATA)[:8]}" in svg
 
 
 def colours(svg: str) -> set[str]:
@@ -506,20 +491,20 @@ def colours(svg: str) -> set[str]:
 
 
 def test_dark_drawing_swaps_three_colours(tmp_path: Path) -> None:
-    figure("fig-bars", draw(), DATA, ALT)
+    proofbook.figure("fig-bars", draw(), DATA, ALT)
     light, dark = (
         (tmp_path / "figures" / f"fig-bars{end}.svg").read_text() for end in ("", ".dark")
     )
-    inks = set(style.INK["light"])
+    inks = set(proofbook.style.INK["light"])
     assert inks <= colours(light)
     assert not inks & colours(dark)
-    assert colours(light) - inks == colours(dark) - set(style.INK["dark"])
-    assert style.ON_COLOUR in colours(dark)
+    assert colours(light) - inks == colours(dark) - set(proofbook.style.INK["dark"])
+    assert proofbook.style.ON_COLOUR in colours(dark)
     assert light.count("<pattern") == dark.count("<pattern") >= 1
     assert len(ET.fromstring(light).findall(".//*")) == len(ET.fromstring(dark).findall(".//*"))
     pattern = re.search(r"<pattern.*?</pattern>", light, re.DOTALL)
     assert pattern
-    assert style.INK["light"].faint in pattern.group()
+    assert proofbook.style.INK["light"].faint in pattern.group()
 
 
 def test_dark_and_light_words_are_readable() -> None:
@@ -530,7 +515,7 @@ def test_dark_and_light_words_are_readable() -> None:
         )
         return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
-    for ink, paper, faint in style.INK.values():
+    for ink, paper, faint in proofbook.style.INK.values():
         for colour, least in ((ink, 7), (faint, 3)):
             dark, light = sorted((luminance(colour), luminance(paper)))
             assert (light + 0.05) / (dark + 0.05) > least
@@ -569,8 +554,7 @@ def spoiled(what: str) -> Figure:
 def test_figure_refuses_a_drawing(
     outputs: list[Output], tmp_path: Path, what: str, says: str
 ) -> None:
-    with pytest.raises(InputError, match=says):
-        figure("fig-bars", spoiled(what), DATA, ALT)
+    refused_input(says, proofbook.figure, "fig-bars", spoiled(what), DATA, ALT)
     assert not outputs
     assert not (tmp_path / "figures").exists()
     assert plt.get_fignums() == []
@@ -591,44 +575,49 @@ def test_figure_refuses_a_drawing(
 )
 def test_figure_refuses(outputs: list[Output], changed: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        figure(**({"id": "fig-bars", "fig": draw(), "data": DATA, "alt": ALT} | changed))
+        proofbook.figure(**({"id": "fig-bars", "fig": draw(), "data": DATA, "alt": ALT} | changed))
     assert not outputs
     plt.close("all")
 
 
 def test_one_figure_id_has_one_data_and_a_failed_save_leaves_nothing_half(tmp_path: Path) -> None:
-    figure("fig-bars", draw(), DATA, ALT)
+    proofbook.figure("fig-bars", draw(), DATA, ALT)
     with pytest.raises(InputError, match="shown before"):
-        figure("fig-bars", draw(), DATA.assign(slots=[41, 96]), ALT)
+        proofbook.figure("fig-bars", draw(), DATA.assign(slots=[41, 96]), ALT)
     path = tmp_path / "figures" / "fig-bars.svg"
     path.unlink()
     path.mkdir()
     with pytest.raises(IsADirectoryError):  # what makes a report says it in the reader's words
-        figure("fig-bars", draw(), DATA, ALT)
+        proofbook.figure("fig-bars", draw(), DATA, ALT)
     assert plt.get_fignums() == []
     assert not list((tmp_path / "figures").glob(".*"))
 
 
 def test_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert (figures_folder(), tables_folder()) == (tmp_path / "figures", tmp_path / "tables")
+    assert (proofbook.figures_folder(), tables_folder()) == (
+        tmp_path / "figures",
+        tmp_path / "tables",
+    )
     monkeypatch.delenv("PROOFBOOK_FIGURES_DIR")
-    monkeypatch.setattr(project, "repository_root", lambda: tmp_path)
-    assert figures_folder() == tmp_path / "_build" / "figures"
+    monkeypatch.setattr(proofbook.project, "repository_root", lambda: tmp_path)
+    assert proofbook.figures_folder() == tmp_path / "_build" / "figures"
     assert tables_folder() == tmp_path / "_build" / "tables"
-    monkeypatch.setattr(project, "repository_root", lambda: None)
-    assert (figures_folder(), tables_folder()) == (Path("figures"), Path("tables"))
+    monkeypatch.setattr(proofbook.project, "repository_root", lambda: None)
+    assert (proofbook.figures_folder(), tables_folder()) == (Path("figures"), Path("tables"))
 
 
 def test_the_digest_follows_the_data_not_its_last_bit() -> None:
     nudged = DATA.assign(share=np.nextafter(DATA["share"].to_numpy(), 1))
-    assert data_digest(nudged) == data_digest(DATA)
-    assert data_digest(DATA.assign(share=DATA["share"] + 1e-9)) != data_digest(DATA)
+    assert proofbook.data_digest(nudged) == proofbook.data_digest(DATA)
+    assert proofbook.data_digest(DATA.assign(share=DATA["share"] + 1e-9)) != proofbook.data_digest(
+        DATA
+    )
 
 
 # --- labels ---------------------------------------------------------------------------
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=7), st.floats(1, 12))
 def test_spread_labels(wanted: list[float], gap: float) -> None:
-    placed = style._spread(np.sort(wanted), gap, 0.0, 100.0)
+    placed = proofbook.style._spread(np.sort(wanted), gap, 0.0, 100.0)
     assert np.all(np.diff(placed) >= gap - 1e-9)
     assert placed[0] >= -1e-9
     assert placed[-1] <= 100 + 1e-9
@@ -638,17 +627,16 @@ def test_spread_labels(wanted: list[float], gap: float) -> None:
 
 
 def test_end_labels_do_not_overlap() -> None:
-    with pytest.raises(InputError, match="height_in"):
-        style.canvas(0)
-    fig, ax = style.canvas(3.2)
+    refused_input("height_in", proofbook.style.canvas, 0)
+    fig, ax = proofbook.style.canvas(3.2)
     ends = []
     for height in range(7):
         ax.plot([1, 2, 3], [1, 2, 3 + height / 50])
         ends.append((3.0, 3 + height / 50, f"line {height}"))
-    labels = style.end_labels(ax, ends)
+    labels = proofbook.style.end_labels(ax, ends)
     fig.draw_without_rendering()
     boxes = [Text.get_window_extent(label) for label in labels]  # without the leaders
     pairs = [(a, b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]]
     assert not any(a.y0 < b.y1 and b.y0 < a.y1 for a, b in pairs)
-    assert style.end_labels(ax, []) == []
+    assert proofbook.style.end_labels(ax, []) == []
     plt.close(fig)
