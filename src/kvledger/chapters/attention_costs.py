@@ -145,10 +145,6 @@ def fits(record: Record | None) -> pd.DataFrame:
     return rows_or_nothing(columns, rows)
 
 
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
 def cases(record: Record | None) -> pd.DataFrame:
     """Lay out every case for the peer in view, pages placed at random.
 
@@ -254,7 +250,8 @@ def best_sizes(record: Record | None, traces: Traces, page_size: int) -> pd.Data
         if page_size in sizes:
             needed = c_for_page_size(marginals.total, page_size, sizes)
             if needed is not None:
-                row |= dict(zip(needs, (needed.c_from, _finite(float(needed.c_to))), strict=True))
+                last = float(needed.c_to)
+                row |= {needs[0]: needed.c_from, needs[1]: last if np.isfinite(last) else None}
         ends = (cost.c_low, cost.c_slots, cost.c_high)
         for column, c in zip(columns[3:], ends, strict=True):
             if np.isfinite(c):

@@ -23,12 +23,7 @@ def data_folder() -> Path:
 
 
 def data_file(name: str) -> Path:
-    """Return the path of a file below ``data/``, such as ``"models.csv"``.
-
-    Raises
-    ------
-    LedgerError
-        If there is no such file; the message lists what is there.
+    """Return the path of a file below ``data/``; a LedgerError lists what is there if it is not.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from kvledger.models.known import load_model
 from kvledger.models.shapes import Model
 
 if TYPE_CHECKING:
-    from kvledger.measure.record import CaseShape, Record
+    from kvledger.measure.record import Record
 
 Prefix = Literal["ids", "expected"]
 
@@ -136,7 +136,8 @@ def read_time(record: Record, shape: CacheShape, *, peer: str | None = None) -> 
         raise LedgerError(
             f"{shape.name} has layers of different widths; a record times layers of one width"
         )
-    cases = [case for case in record.cases if _has_shape(case, shape)]
+    heads, width = shape.kv_heads, shape.layer_bytes
+    cases = [c for c in record.cases if (c.kv_heads, c.kv_bytes) == (heads, c.tokens * width)]
     if not cases:
         there = ", ".join(dict.fromkeys(f"{case.shape} in {case.dtype}" for case in record.cases))
         raise LedgerError(
@@ -184,11 +185,6 @@ def allocation_seconds(record: Record) -> float | None:
         return None
     far = pages - pages.mean()
     return max(float((far * seconds).sum() / (far**2).sum()), 0.0)
-
-
-def _has_shape(case: CaseShape, shape: CacheShape) -> bool:
-    bytes_here = case.tokens * (shape.layer_bytes or 0)
-    return (case.kv_heads, case.kv_bytes) == (shape.kv_heads, bytes_here)
 
 
 def _swept(record: Record, case: str, at_least: int) -> list[str]:

@@ -480,15 +480,13 @@ def _runs(found: Iterable[Record], tally: Tally) -> RowStream:
 
 
 def _run(record: Record, tally: Tally) -> Rows:
-    """Read one run.
-
-    A request that failed has an output of 0 tokens, and as a rule a text in ``errors``; where the
-    server closed the connection without a word that text is empty, and only ``completed`` tells.
-    """
+    """Read one run."""
     lists = _lists(record)
     inputs, outputs = lists["input_lens"].value, lists["output_lens"].value
     errors = lists["errors"].value if "errors" in lists else [None] * len(inputs)
     completed = record.fields.get("completed")
+    # A request that failed has 0 tokens and as a rule an error; without a word from the server that
+    # is empty, and only ``completed`` tells.
     silent = type(completed) is int and completed < sum(not error for error in errors)
     requests: list[tuple[int, int]] = []
     starts: list[float] = []
