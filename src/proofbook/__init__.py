@@ -21,11 +21,7 @@ def lazy_names(
     A name is imported when it is first used: what looks something up in the catalogue does not load
     the library that draws. The names stand once, in ``__init__.pyi``, where type checkers and
     editors read them too.
-
-    Parameters
-    ----------
-    package, file : str
-        The package's ``__name__`` and ``__file__``.
+    `package` and `file` are its ``__name__`` and ``__file__``.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = (node for node in stub.body if isinstance(node, ast.ImportFrom))

@@ -76,10 +76,7 @@ def find_root(start: Path) -> Path:
 def page_files(root: Path) -> list[Path]:
     """Return the file of every page of a checkout, in the order of its table of contents.
 
-    Raises
-    ------
-    InputError
-        If the table of contents cannot be read, or lists a file that does not exist.
+    One that cannot be read, or lists a file that does not exist, is an InputError.
     """
     toc = _read_yaml(root / TABLE_OF_CONTENTS)
     if "root" not in toc:
@@ -152,10 +149,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def base_url(root: Path) -> str:
     """Return the public address of the book, or an empty text where ``_config.yml`` names none.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or its ``html.baseurl`` is no http address.
+    A file that cannot be read, or whose ``html.baseurl`` is no http address, is an InputError.
     """
     html = settings(root).get("html")
     url = html.get("baseurl") if isinstance(html, dict) else None

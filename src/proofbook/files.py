@@ -16,10 +16,7 @@ from proofbook.errors import InputError
 def write_whole(path: Path, content: bytes) -> None:
     """Write or replace a file in one step: a reader finds the old content or the new, whole.
 
-    Raises
-    ------
-    InputError
-        If it cannot be written; what was there stays as it was.
+    If it cannot be written, which is an InputError, what was there stays as it was.
 
     Examples
     --------

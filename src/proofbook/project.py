@@ -79,15 +79,8 @@ def root_above(start: Path) -> Path | None:
 def this_project(root: Path | None = None) -> Project:
     """Return the project of a checkout, or the one that an installed package offers.
 
-    Parameters
-    ----------
-    root : Path, optional
-        The folder that holds ``_toc.yml``; that of :func:`repository_root` unless given.
-
-    Raises
-    ------
-    InputError
-        If there is neither.
+    `root` holds ``_toc.yml``: that of :func:`repository_root` unless given. It is an InputError if
+    there is neither.
     """
     import tomllib  # not needed for most commands, whose start is timed
 
@@ -123,17 +116,10 @@ def _year(root: Path) -> str:
 
 
 def data_file(name: str, folder: Path | None = None) -> Path:
-    """Return the path of a committed data file.
+    """Return the path of a committed data file, such as ``"claims.csv"``.
 
-    Parameters
-    ----------
-    name : str
-        Path below `folder`, that of the project unless given; such as ``"claims.csv"``.
-
-    Raises
-    ------
-    InputError
-        If there is no such file; the message lists what is there.
+    `name` is its path below `folder`, that of the project unless given. If there is no such file,
+    an InputError lists what is there.
     """
     folder = folder or this_project().data
     path = folder / name

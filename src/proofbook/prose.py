@@ -105,10 +105,7 @@ class Chapter(NamedTuple):
 def read_chapter(path: Path | str) -> Chapter:
     """Read a notebook, or a Markdown page, which becomes one Markdown cell.
 
-    Raises
-    ------
-    InputError
-        If the file is absent, of another kind, or not a notebook.
+    A file that is absent, of another kind, or not a notebook is an InputError.
     """
     path = Path(path)
     if path.suffix not in {".ipynb", ".md"}:
@@ -127,13 +124,9 @@ def read_chapter(path: Path | str) -> Chapter:
 
 
 def check_book(paths: Iterable[Path | str]) -> list[Problem]:
-    """Run every check over a whole book: each file, and the claims across all of them.
+    """Run every check over a whole book: each file, then what only all of them together show.
 
-    Returns
-    -------
-    list of Problem
-        Those of each file; then figure and table ids made twice, ids glued with two different
-        texts, and claims that no chapter glues.
+    That is ids made twice or glued with two texts, and claims that no chapter glues.
     """
     chapters = [read_chapter(path) for path in paths]
     problems = [Problem(c.path.name, *found) for c in chapters for found in _check(c)]

@@ -53,12 +53,8 @@ def _stamp_text(stamp: Mapping[str, str]) -> str:
 def stamped_png(png: bytes, stamp: Mapping[str, str]) -> bytes:
     """Return a whole PNG with a stamp, in place of one that it had; its pixels stay as they are.
 
-    The stamp holds at least ``project``, ``version``, ``id`` and ``data_digest``.
-
-    Raises
-    ------
-    InputError
-        If the bytes are no PNG, or the stamp is no mapping of texts.
+    The stamp holds at least ``project``, ``version``, ``id`` and ``data_digest``. Bytes that are no
+    PNG, and a stamp that is no mapping of texts, are an InputError.
     """
     text = _stamp_text(stamp)
     stream = io.BytesIO()
@@ -80,10 +76,7 @@ def stamped_png(png: bytes, stamp: Mapping[str, str]) -> bytes:
 def stamped_svg(svg: str, stamp: Mapping[str, str]) -> str:
     """Return an SVG with a stamp, in place of one that it had.
 
-    Raises
-    ------
-    InputError
-        If the text has no ``svg`` element, or the stamp is no mapping of texts.
+    A stamp that is no mapping of texts, and a text without ``svg`` element, are an InputError.
 
     Examples
     --------
@@ -104,18 +97,10 @@ def stamped_svg(svg: str, stamp: Mapping[str, str]) -> str:
 
 
 def read_stamp(path: Path) -> dict[str, str]:
-    """Return what a picture says of itself, whatever its file is called.
+    """Return what a PNG or SVG, possibly from a stranger, says of itself.
 
-    Parameters
-    ----------
-    path : Path
-        A PNG or an SVG, possibly from a stranger.
-
-    Returns
-    -------
-    dict of str to str
-        As :func:`proofbook.catalogue.citations.stamp_of` makes it; without what a cell cannot know,
-        where the drawing comes from a notebook.
+    That is as :func:`proofbook.catalogue.citations.stamp_of` makes it; without what a cell cannot
+    know, where the drawing comes from a notebook.
 
     Raises
     ------

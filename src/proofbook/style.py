@@ -46,6 +46,8 @@ WIDTH_IN = 7.2
 FONT_PT = 10.0
 HEADLINE_PT = 10.5
 FOOTER_PT = 6.5
+#: Between the end of a line and its label.
+LABEL_PAD_PT = 8.0
 #: Height at the bottom of a figure that belongs to the footer, in inches.
 FOOTER_IN = 0.16
 
@@ -182,13 +184,11 @@ def _spread(wanted: np.ndarray, gap: float, low: float, high: float) -> np.ndarr
 
 
 def end_labels(
-    ax: Axes,
-    ends: Iterable[tuple[float, float, str]],
-    *,
-    fontsize: float = 9.0,
-    pad_pt: float = 8.0,
+    ax: Axes, ends: Iterable[tuple[float, float, str]], *, fontsize: float = 9.0
 ) -> list[Annotation]:
     """Label lines at their right ends without one label covering another.
+
+    Labels move as little as they can (least squares); a leader ties one that moved to its line.
 
     Parameters
     ----------
@@ -198,18 +198,11 @@ def end_labels(
         The last point of each line, in data units, and its name.
     fontsize : float
         In points.
-    pad_pt : float
-        Space between line and label, in points.
 
     Returns
     -------
     list of Annotation
         The labels, from the lowest to the highest.
-
-    Notes
-    -----
-    Labels move as little as they can (least squares); one that moved is tied to its
-    line by a thin leader.
     """
     points = [(float(x), float(y), text) for x, y, text in ends]
     if not points:
@@ -233,7 +226,7 @@ def end_labels(
         label = ax.annotate(
             text,
             xy=(x, y),
-            xytext=(behind + pad_pt, dy),
+            xytext=(behind + LABEL_PAD_PT, dy),
             textcoords="offset points",
             va="center",
             ha="left",

@@ -13,8 +13,8 @@ import typer
 from kvledger.cli import Table, answer
 from kvledger.cli import options as opt
 from kvledger.core.errors import InputError, LedgerError, shown
-from proofbook.build.pictures import SHORT_DIGEST, agree, trace
-from proofbook.catalogue import FILES, Catalogue, Entry, entry_json, permalink
+from proofbook.build.pictures import agree, trace
+from proofbook.catalogue import FILES, SHORT_DIGEST, Catalogue, Entry, entry_json, permalink
 from proofbook.catalogue.changes import compare, markdown, origin, rows, summary
 from proofbook.catalogue.citations import bibtex, plain
 from proofbook.catalogue.editions import Edition, edition, release_names, this_book

@@ -64,14 +64,10 @@ REDIRECT = """<!DOCTYPE html>
 
 
 def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> str:
-    """Make the HTML from executed notebooks and swap it in, or raise and change nothing.
+    """Make the HTML from executed notebooks and swap it in.
 
-    Returns one line on the printed book: what was made, or why nothing was.
-
-    Raises
-    ------
-    InputError
-        If there was any warning.
+    Returns one line on the printed book: what was made, or why nothing was. Any warning is an
+    InputError, which changes nothing.
     """
     stage, root = place.stage, place.root
     # Sphinx sees edits to pages; all else that pages depend on, it may not.
@@ -122,10 +118,7 @@ def make_pages(place: Place, runs: Sequence[Run], inputs: str) -> str:
 
 
 def _run_sphinx(root: Path, out: Path, doctrees: Path, **options: Any) -> tuple[Any, str]:
-    """Run Sphinx with the settings that Jupyter Book makes of ``_config.yml``.
-
-    What comes back is zero if all went well, or what stopped Sphinx; and its warnings.
-    """
+    """Run Sphinx as Jupyter Book sets it; return zero, or what stopped it, and its warnings."""
     from jupyter_book.sphinx import build_sphinx
 
     said = io.StringIO()
@@ -147,10 +140,7 @@ def _run_sphinx(root: Path, out: Path, doctrees: Path, **options: Any) -> tuple[
 
 
 def _readable(warnings: str, root: Path) -> str:
-    """Return Sphinx's warnings as a person finds their places.
-
-    MyST-NB counts ten thousand lines a cell; colours are for terminals.
-    """
+    """Name the places of warnings by cell, for which MyST-NB counts 10,000 lines; no colours."""
 
     def place(match: re.Match[str]) -> str:
         cell, line = divmod(int(match[1]), 10_000)

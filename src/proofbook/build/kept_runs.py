@@ -53,13 +53,7 @@ def notebooks_of(root: Path) -> list[Path]:
 
 
 def read_notebook(path: Path) -> Any:
-    """Return the notebook in a file.
-
-    Raises
-    ------
-    InputError
-        If the file is no notebook of format 4.5, or a cell has no id.
-    """
+    """Return the notebook in a file; InputError if it is not of format 4.5, or a cell has no id."""
     import nbformat
 
     try:
@@ -86,10 +80,7 @@ def run_key(notebook: Any) -> str:
 def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
     """Run every notebook of the book that has no result for the present code and data.
 
-    Raises
-    ------
-    InputError
-        If a cell fails or writes to stderr; the message names each such chapter and cell.
+    An InputError names each chapter and cell that fails or writes to stderr.
     """
     from proofbook.pages.addresses import cache_folder
 
@@ -172,10 +163,7 @@ def _take_kept(run: Run, folder: Path) -> bool:
 
 
 def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
-    """Put the runs where MyST-NB looks for them.
-
-    Its own key changes with every caption, and it would run the notebook again for that.
-    """
+    """Put the runs where MyST-NB looks: by its own key, it would run again for each caption."""
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
 
@@ -186,10 +174,7 @@ def _tell_jupyter_cache(folder: Path, runs: Sequence[Run]) -> None:
 
 
 def _list_shown(root: Path, folder: Path, runs: Sequence[Run]) -> None:
-    """Bring together and complete the figures and tables of these runs; list what these show.
-
-    By the digests each page can tell whether just what it shows was checked.
-    """
+    """Gather and complete the figures and tables of these runs; list digests of what these show."""
     from proofbook.catalogue.citations import publish
     from proofbook.catalogue.notebook_entries import catalogue_of
 

@@ -189,10 +189,7 @@ def kernel_environment(root: Path) -> dict[str, str]:
 def prepare_kernels(root: Path) -> None:
     """See to it that every kernel that this process starts runs this Python, on this checkout.
 
-    Raises
-    ------
-    InputError
-        If the kernel named python3 is another Python's.
+    It is an InputError if the kernel named python3 is another Python's.
     """
     os.environ.update(kernel_environment(root))
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"

@@ -210,10 +210,7 @@ def _ids(article: Tag) -> set[str]:
 
 
 def _new_ids(articles: Mapping[Chapter, Tag]) -> dict[tuple[str, str], str]:
-    """Give every id of every page one that is its own in the whole book.
-
-    An id that one page alone has, such as a figure's, stays as it is; others take the page's name.
-    """
+    """Make every id unique in the book: one that several pages have takes the page's name."""
     held = [(chapter, old) for chapter, article in articles.items() for old in _ids(article)]
     taken = Counter([old for _, old in held] + [chapter.stem for chapter in articles])
     return {

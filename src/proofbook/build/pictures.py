@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proofbook.build.kernels import CellError, kernel_environment, run_notebook
-from proofbook.catalogue import Catalogue, Entry
+from proofbook.catalogue import SHORT_DIGEST, Catalogue, Entry
 from proofbook.errors import InputError, shown
 from proofbook.files import whole_folder
 from proofbook.showing import FIGURES_VARIABLE
 
-#: First digits of a digest, as a footer shows them.
-SHORT_DIGEST = 8
 _ID = re.compile(r"(fig|tab)-[a-z0-9]+(-[a-z0-9]+)*")
 _EXTRA = "accepted: an environment with the packages that the book is made with"
 
@@ -76,10 +74,7 @@ class Trace:
 def trace(stamp: Mapping[str, Any], catalogue: Catalogue) -> Trace:
     """Return what the catalogue says of a stamped picture.
 
-    Raises
-    ------
-    InputError
-        If the id in the stamp, which may come from a stranger, is no figure's or table's.
+    The stamp may come from a stranger: an id that is no figure's or table's is an InputError.
 
     Examples
     --------

@@ -57,10 +57,7 @@ def pdf_name() -> str:
 def printer() -> tuple[str | None, str]:
     """Return the path of a browser that can print here; or None, and why there is none.
 
-    Raises
-    ------
-    InputError
-        If the variable CHROMIUM names something that cannot be run.
+    It is an InputError if the variable CHROMIUM names something that cannot be run.
     """
     named = os.environ.get("CHROMIUM")
     browser = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
@@ -193,11 +190,8 @@ def finish(pdf: bytes, cover: Cover, moment: dt.datetime) -> bytes:
 
 
 def _mend_tags(tree: Any) -> None:
-    """Tag formulas as such, and as a figure only what has words of its own.
-
-    Chromium also tags the frame around a drawing and its caption as a figure, one without words;
-    and it uses tags of PDF 2.0, which older readers do not know.
-    """
+    """Tag formulas as such, as a figure only what has words, and all as older readers know it."""
+    # Chromium also tags the frame around a drawing and its caption, and uses tags of PDF 2.0.
     import pikepdf
 
     from proofbook.build.one_page import FORMULA
@@ -215,11 +209,7 @@ def _mend_tags(tree: Any) -> None:
 
 
 def _count_cells(tree: Any) -> None:
-    """Name the cells that others name as their headers by their order in the document.
-
-    Chromium names them by a count of all that the browser has laid out so far, which differs by
-    one or two on a busy machine.
-    """
+    """Name header cells by their order: Chromium's own count differs when a machine is busy."""
     import pikepdf
 
     cells = [(element, f"cell{index:06}") for index, element in enumerate(elements(tree))]

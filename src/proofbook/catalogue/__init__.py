@@ -168,18 +168,13 @@ def write_catalogue(catalogue: Catalogue, folder: Path, base_url: str = "") -> N
 
 
 def read_catalogue(where: Path) -> Catalogue:
-    """Read a catalogue back.
+    """Read a catalogue back: by page, and on a page numbers first, then figures, then tables.
 
     Parameters
     ----------
     where : Path
         A built book's folder, or any with its three files; or one file that holds all three lists,
         as :func:`to_json` gives them.
-
-    Returns
-    -------
-    Catalogue
-        Entries by page; on a page numbers come first, then figures, then tables.
 
     Raises
     ------

@@ -178,10 +178,7 @@ def notebook_digest(notebook: Mapping[str, Any]) -> str:
 def read_checks(root: Path) -> dict[str, Check]:
     """Return the checks on record, by page (``chapters/stock``); none without a record.
 
-    Raises
-    ------
-    InputError
-        If the record cannot be read; the message names page and field.
+    If it cannot be read, an InputError names page and field.
     """
     path = root / RECORD_FILE
     if not path.is_file():

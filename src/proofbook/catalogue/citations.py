@@ -126,12 +126,8 @@ def publish(catalogue: Catalogue, folder: Path, base_url: str = "") -> None:
 
     Writes ``numbers.json``, ``figures.json`` and ``tables.json`` into `folder`; in its folders
     ``figures`` and ``tables``, as the cells saved them, the ``.bib`` and ``.json`` of each id, and
-    the stamp of its drawings.
-
-    Raises
-    ------
-    InputError
-        If a file is missing, or its data are not those that the page shows.
+    the stamp of its drawings. It is an InputError if a file is missing, or of other data
+    than the page shows.
     """
     write_catalogue(catalogue, folder, base_url)
     for entry in catalogue.entries.values():

@@ -36,7 +36,9 @@ def stored_catalogue(root: Path) -> Catalogue:
 
 
 def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: str) -> Catalogue:
-    """Read the catalogue from what notebooks show.
+    """Read the catalogue from what notebooks show, in the order of pages and of what is on them.
+
+    An id that is shown again with the same content stands where it was first.
 
     Parameters
     ----------
@@ -44,12 +46,6 @@ def catalogue_of(notebooks: Mapping[str, Any], *, version: str, source_digest: s
         Page without suffix -> its notebook with outputs, as parsed from its file.
     version, source_digest : str
         Of the book, and of the code and data that the outputs were made from.
-
-    Returns
-    -------
-    Catalogue
-        Entries by page in the order given, then in order on the page. An id that is shown again
-        with the same content stands where it was first.
 
     Raises
     ------

@@ -19,7 +19,7 @@ import tinycss2
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from proofbook.pages.addresses import ASSETS, site_of
+from proofbook.pages.addresses import ASSETS, rewrite_bodies, site_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 NOSCRIPT = "noscript.css"
@@ -115,12 +115,10 @@ def tidy(body: str) -> str:
 def _page_context(
     app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object
 ) -> None:
-    """Link to the style sheet without scripts; mend the body, and ask nothing of the network."""
+    """Link to the style sheet without scripts, and ask nothing of the network."""
     href = context["pathto"](f"_static/{NOSCRIPT}", 1)
     link = f'<noscript><link rel="stylesheet" href="{href}"></noscript>'
     context["metatags"] = context.get("metatags", "") + link
-    if "body" in context:
-        context["body"] = tidy(context["body"])
     for name in ("script_files", "css_files"):
         context[name] = [item for item in context.get(name, ()) if not _asks_network(item)]
 
@@ -155,20 +153,13 @@ def _configure(app: Sphinx, config: Config) -> None:
 
 
 def _keep_copyright(app: Sphinx) -> None:
-    """Let the year of the copyright stay as it is written, whatever ``SOURCE_DATE_EPOCH`` says.
-
-    Sphinx puts the variable's year in its place. Here the year is a statement of the authors, and
-    no page changes with the moment at which it is made.
-    """
+    """Keep the authors' year, in whose place Sphinx puts that of ``SOURCE_DATE_EPOCH``."""
     written: list[Any] = []
-
-    def remember(app: Sphinx, config: Any) -> None:
-        written.append(config.copyright)
 
     def put_back(app: Sphinx, config: Any) -> None:
         config.copyright = written.pop()
 
-    app.connect("config-inited", remember, priority=1)
+    app.connect("config-inited", lambda _, config: written.append(config.copyright), priority=1)
     app.connect("config-inited", put_back, priority=999)
 
 
@@ -179,4 +170,5 @@ def setup(app: Sphinx) -> None:
     app.add_js_file("access.js", loading_method="defer")
     app.connect("config-inited", _configure, priority=100)
     app.connect("html-page-context", _page_context, priority=880)
+    rewrite_bodies(app, tidy, 880)
     app.connect("build-finished", _finish, priority=910)

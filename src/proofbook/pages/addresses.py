@@ -7,6 +7,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+from collections.abc import Callable
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -50,13 +51,7 @@ def _read(folder: Path) -> Catalogue:
 
 
 def entry_of(id: str) -> Entry:
-    """Return one entry.
-
-    Raises
-    ------
-    ValueError
-        If no notebook of this build shows the id.
-    """
+    """Return one entry; ValueError if no notebook of this build shows the id."""
     try:
         return catalogue().entries[id]
     except KeyError:
@@ -75,6 +70,16 @@ def site_of(app: Sphinx, error: Exception | None) -> Path | None:
     if error is not None or app.builder is None or app.builder.format != "html":
         return None
     return Path(app.outdir)
+
+
+def rewrite_bodies(app: Sphinx, rewrite: Callable[[str], str], priority: int) -> None:
+    """Put in the place of each page's body what `rewrite` makes of it."""
+
+    def on_page(app: Sphinx, page: str, template: str, context: Any, doctree: object) -> None:
+        if "body" in context:
+            context["body"] = rewrite(context["body"])
+
+    app.connect("html-page-context", on_page, priority=priority)
 
 
 def kept_by_page(env: BuildEnvironment, name: str) -> dict[str, list[Any]]:

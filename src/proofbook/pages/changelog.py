@@ -55,8 +55,6 @@ def heading(changes: Changes) -> str:
 class ChangesDirective(SphinxDirective):
     """``kvledger-changes``: a section for each release, and one for the book as it is."""
 
-    has_content = False
-
     def run(self) -> list[nodes.Node]:
         """Return the sections, or a warning that says what cannot be read."""
         kept_by_page(self.env, "changelogs")[self.env.docname] = []

@@ -27,6 +27,7 @@ from proofbook.pages.addresses import (
     entry_of,
     kept_by_page,
     link,
+    rewrite_bodies,
     site_of,
     to_cell,
     to_file,
@@ -68,11 +69,7 @@ class Drawing(NamedTuple):
 def read_drawing(folder: Path, figure_id: str, digest: str) -> Drawing:
     """Check that all files of a figure are there and belong together.
 
-    Raises
-    ------
-    ValueError
-        If a file is missing, its data are not the notebook's, or it has no alt text; the message
-        says what to do.
+    If one is missing, of other data, or has no alt text, a ValueError says what to do.
     """
     files = [folder / (figure_id + end) for end in FIGURE_FILES]
     missing = [path.name for path in files if not path.is_file()]
@@ -99,10 +96,7 @@ def read_drawing(folder: Path, figure_id: str, digest: str) -> Drawing:
 def svg_size(svg: str) -> tuple[int, int]:
     """Return width and height of an SVG drawing in CSS pixels.
 
-    Raises
-    ------
-    ValueError
-        If the drawing does not say its size in points or pixels.
+    A drawing that does not say its size in points or pixels is a ValueError.
 
     Examples
     --------
@@ -261,13 +255,6 @@ def after_captions(body: str) -> str:
     return _WITHIN_CAPTION.sub(lambda match: f"{match[2] or ''}{match[1]}", body)
 
 
-def _move_lines(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object
-) -> None:
-    if "body" in context:
-        context["body"] = after_captions(context["body"])
-
-
 def _copy_files(app: Sphinx, error: Exception | None) -> None:
     """Put the files at ``figures/<id>.<ext>`` and ``tables/<id>.<ext>`` of the site."""
     site = site_of(app, error)
@@ -293,5 +280,5 @@ def setup(app: Sphinx) -> None:
     app.add_transform(CitableTables)
     app.add_node(kv_figure, html=(_visit_figure, None))
     app.add_node(kv_line, html=(_visit_line, None))
-    app.connect("html-page-context", _move_lines, priority=870)
+    rewrite_bodies(app, after_captions, 870)
     app.connect("build-finished", _copy_files, priority=900)

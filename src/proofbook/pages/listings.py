@@ -26,7 +26,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from proofbook.catalogue import FILES, Catalogue, Entry, What
+from proofbook.catalogue import FILES, SHORT_DIGEST, Catalogue, Entry, What
 from proofbook.catalogue.check_records import made_date
 from proofbook.errors import InputError
 from proofbook.pages.addresses import (
@@ -53,8 +53,6 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "table": FETCHED["table"],
 }
 COLUMNS = ("number", "shown", "exact value", "unit", "kind and source", "digest")
-#: As many digits of a digest as name a number; the JSON file has all.
-DIGITS = 8
 
 
 class kv_list(nodes.General, nodes.Element):
@@ -160,7 +158,7 @@ def _figure_card(builder: Any, entry: Entry) -> str:
     numbers = env.toc_fignumbers.get(entry.page, {}).get("figure", {}).get(entry.id)
     if numbers:
         title = f"{env.config.numfig_format['figure'] % '.'.join(map(str, numbers))}: {title}"
-    drawing = read_drawing(figures_folder(), entry.id, entry.digest[:DIGITS])
+    drawing = read_drawing(figures_folder(), entry.id, entry.digest[:SHORT_DIGEST])
     caption = entry.caption or ""
     if entry.text:  # with which a caption may begin
         caption = caption.removeprefix(f"{entry.text}.").strip()
@@ -215,7 +213,7 @@ def _number_row(builder: Any, entry: Entry) -> str:
         '<span class="kv-same">as shown</span>' if same else escape(str(entry.value)),
         escape(entry.unit or ""),
         kind,
-        f"<code>{entry.digest[:DIGITS]}</code>",
+        f"<code>{entry.digest[:SHORT_DIGEST]}</code>",
     )
     row = "".join(f"<td>{cell}</td>" for cell in cells)
     return f'<tr id="row-{entry.id}"><th scope="row">{here}</th>{row}</tr>\n'
@@ -241,13 +239,7 @@ def _visit_file(self: Any, node: kv_file) -> None:
 
 
 def listed_files(listed: Catalogue, figures: Path, tables: Path) -> dict[str, Path]:
-    """Return every file that the lists offer, by its name in the book.
-
-    Raises
-    ------
-    InputError
-        If a file is not there; the message names it.
-    """
+    """Return the files that the lists offer, by name in the book; InputError if one is missing."""
     found: dict[str, Path] = {}
     for entry in listed.entries.values():
         for end in OFFERED.get(entry.what, ()):

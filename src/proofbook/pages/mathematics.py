@@ -18,6 +18,8 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number, wrap_displaymath
 
+from proofbook.pages.addresses import rewrite_bodies
+
 LOGGER = logging.getLogger(__name__)
 MATHML = "http://www.w3.org/1998/Math/MathML"
 
@@ -27,11 +29,7 @@ def mathml(latex: str, display: str) -> str:
     r"""Return MathML for a formula, so that no page needs a script to show it.
 
     `latex` has no delimiters; `display` is ``"inline"`` or ``"block"``, for one that is set apart.
-
-    Raises
-    ------
-    ValueError
-        If the converter does not know part of the formula.
+    A part of it that the converter does not know is a ValueError.
 
     Examples
     --------
@@ -121,7 +119,15 @@ def with_operators(body: str) -> str:
 def _with_operators(formula: str) -> str:
     root = ElementTree.fromstring(formula.replace(f' xmlns="{MATHML}"', "", 1))
     for element in root.iter():
-        _name_signs(element)
+        text = element.text or ""
+        if element.tag not in {"mi", "mo"} or len(text) != 1:
+            continue
+        if text in OPENING + CLOSING:
+            element.tag = "mo"
+            element.set("form", "prefix" if text in OPENING else "postfix")
+            element.set("stretchy", "false")
+        elif text in ".:;":  # the stops that end a sentence
+            element.tag = "mtext"
     for element in list(root.iter()):
         if element.tag in ROWS:
             _join(element)
@@ -129,25 +135,13 @@ def _with_operators(formula: str) -> str:
     return text.replace("<math", f'<math xmlns="{MATHML}"', 1) if MATHML in formula else text
 
 
-def _name_signs(element: ElementTree.Element) -> None:
-    """Make operators of fences, and words of the stops that end a sentence."""
-    text = element.text or ""
-    if element.tag not in {"mi", "mo"} or len(text) != 1:
-        return
-    if text in OPENING + CLOSING:
-        element.tag = "mo"
-        element.set("form", "prefix" if text in OPENING else "postfix")
-        element.set("stretchy", "false")
-    elif text in ".:;":
-        element.tag = "mtext"
-
-
 def _join(row: ElementTree.Element) -> None:
     """Put the invisible operator between two neighbours that need one."""
     children = list(row)
     for left, right in pairwise(children):
         after = left
-        if _is_narrow_space(right):
+        width = right.tag == "mspace" and re.fullmatch(r"([\d.]+)em", right.get("width", ""))
+        if width and float(width[1]) < WIDE_EM:
             following = children[children.index(right) + 1 :]
             after, right = left, following[0] if following else right
         if not (_is_value(left, CLOSING) and _is_value(right, OPENING)):
@@ -156,13 +150,6 @@ def _join(row: ElementTree.Element) -> None:
         named = left.tag == "msub" and (right.text or "") == "("
         sign.text = APPLIED if named else TIMES
         row.insert(list(row).index(after) + 1, sign)
-
-
-def _is_narrow_space(element: ElementTree.Element) -> bool:
-    if element.tag != "mspace":
-        return False
-    width = re.fullmatch(r"([\d.]+)em", element.get("width", ""))
-    return width is not None and float(width[1]) < WIDE_EM
 
 
 def _is_value(element: ElementTree.Element, fences: str) -> bool:
@@ -262,16 +249,9 @@ def _scripts(name: str, parts: list[Tag], said: list[str]) -> str:
     return f"{base} sub {scripts[0]}{above}"
 
 
-def _complete(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object
-) -> None:
-    if "body" in context:
-        context["body"] = with_operators(context["body"])
-
-
 def setup(app: Sphinx) -> None:
     """Add the renderer ``proofbook`` of formulas to a Sphinx application."""
     app.add_html_math_renderer(
         "proofbook", (_visit_math, cast(Any, None)), (_visit_math_block, cast(Any, None))
     )
-    app.connect("html-page-context", _complete, priority=920)
+    rewrite_bodies(app, with_operators, 920)

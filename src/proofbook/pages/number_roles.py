@@ -40,6 +40,7 @@ from proofbook.pages.addresses import (
     entry_of,
     numbers_page,
     of_page,
+    rewrite_bodies,
     to_cell,
     to_number,
     to_source,
@@ -254,16 +255,6 @@ ELEMENTS: dict[type[nodes.Element], str] = {
 }
 
 
-def terms_used(doctree: nodes.document) -> list[str]:
-    """Return the anchors of the terms that a page links to, each once."""
-    found = [
-        str(link.get("refid") or link.get("refuri", "").partition("#")[2])
-        for link in doctree.findall(nodes.reference)
-        if any("std-term" in child.get("classes", ()) for child in link.findall(nodes.inline))
-    ]
-    return [anchor for anchor in dict.fromkeys(found) if anchor]
-
-
 def definitions(env: BuildEnvironment, builder: Builder) -> dict[str, tuple[str, str]]:
     """Return the term and, as HTML, the definition at each anchor of the glossary."""
     domain = cast(Any, env.get_domain("std"))
@@ -321,7 +312,12 @@ def number_card(builder: Any, entry: Entry) -> dict[str, Any]:
 def page_cards(app: Sphinx, doctree: nodes.document) -> dict[str, Any]:
     """Return what all the cards of a page say: numbers by id, terms by anchor."""
     numbers = dict.fromkeys(str(node["kv_id"]) for node in doctree.findall(kv_number))
-    used = terms_used(doctree)
+    links = [
+        str(link.get("refid") or link.get("refuri", "").partition("#")[2])
+        for link in doctree.findall(nodes.reference)
+        if any("std-term" in child.get("classes", ()) for child in link.findall(nodes.inline))
+    ]
+    used = [anchor for anchor in dict.fromkeys(links) if anchor]
     if used and not hasattr(app, "proofbook_definitions"):  # read once a build
         cast(Any, app).proofbook_definitions = definitions(app.env, app.builder)
     known = cast(Any, app).proofbook_definitions if used else {}
@@ -360,18 +356,11 @@ def _add_cards(
         app.add_js_file(name, loading_method="defer")
 
 
-def _add_legend(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object
-) -> None:
-    if "body" in context:
-        context["body"] += legend(context["body"])
-
-
 def setup(app: Sphinx) -> None:
     """Add the role, the marks and anchors of numbers, and the cards."""
     app.add_domain(NumberDomain, override=True)
     app.add_post_transform(NumbersOfOtherPages)
     app.add_transform(Anchors)
     app.add_node(kv_number, html=(_visit_number, _depart_number))
-    app.connect("html-page-context", _add_legend, priority=890)
+    rewrite_bodies(app, lambda body: body + legend(body), 890)
     app.connect("html-page-context", _add_cards)

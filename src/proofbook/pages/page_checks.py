@@ -91,13 +91,7 @@ class Checked(NamedTuple):
 
 
 def checked(root: Path, results: Path | None = None) -> Checked:
-    """Return what is known of the checks of a book.
-
-    Raises
-    ------
-    InputError
-        If the record cannot be read.
-    """
+    """Return what is known of the checks of a book; InputError if the record cannot be read."""
     digests = (results or figures_folder().parent) / DIGESTS_FILE
     try:
         shows = json.loads(digests.read_text(encoding="utf-8"))

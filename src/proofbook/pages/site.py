@@ -10,7 +10,6 @@ map; where ``repository.url`` is, no button offers to run a notebook.
 # mypy: disable-error-code="import-untyped,misc"
 from __future__ import annotations
 
-import json
 import re
 import struct
 import textwrap
@@ -31,7 +30,7 @@ from proofbook.pages import listings
 from proofbook.pages.access import TEMPLATES
 from proofbook.pages.addresses import ASSETS, catalogue, site_of
 from proofbook.project import source_digest, this_project
-from proofbook.showing import figures_folder
+from proofbook.showing import figures_folder, json_bytes
 
 LINKS = "links.json"
 NOT_FOUND = TEMPLATES / "not-found.html"
@@ -178,13 +177,7 @@ def links_of(page: str) -> list[str]:
 
 
 def external_links(folder: Path) -> dict[str, list[str]]:
-    """Return every address to which finished pages link, with those pages.
-
-    Returns
-    -------
-    dict
-        Sorted: address -> pages, as they are named below `folder`.
-    """
+    """Return every address to which finished pages link, with the names of those pages, sorted."""
     found: dict[str, set[str]] = {}
     for path in sorted(folder.rglob("*.html")):
         if "_static" in path.relative_to(folder).parts:
@@ -205,8 +198,7 @@ def _write_links(app: Sphinx, error: Exception | None) -> None:
         "source_digest": source_digest(),
         "links": [{"url": url, "pages": pages} for url, pages in external_links(site).items()],
     }
-    text = json.dumps(listing, indent=1, ensure_ascii=False) + "\n"
-    (site / LINKS).write_text(text, encoding="utf-8")
+    (site / LINKS).write_bytes(json_bytes(listing))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -202,11 +202,7 @@ def _render(id: str, fig: Figure, digest: str, alt: str) -> _Drawing:
 
 
 def _settle(fig: Figure) -> None:
-    """Lay the figure out above the footer, once, and on a grid far finer than a pixel.
-
-    The solver's last digits differ with where in memory things lie, and Matplotlib names the parts
-    of an SVG by a digest of all digits.
-    """
+    """Lay the figure out once, on a grid: the solver's last digits, which vary, name SVG parts."""
     engine = fig.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
         low = style.FOOTER_IN / fig.get_figheight()
