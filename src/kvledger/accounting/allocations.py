@@ -204,8 +204,10 @@ class GrowthSlack(NamedTuple):
 def page_counts(lengths: LengthsLike, page_sizes: Iterable[int]) -> dict[int, int]:
     """Count the pages that all requests need for each page size, ascending, in one pass.
 
-    Pages of size p are the requests longer than 0, p, 2p, ... slots: every p-th entry of a table of
-    how many are longer than each length, added up. Memory does not depend on how many sizes.
+    A request of n tokens has a page k (counted from 0) if it is longer than k pages. So the pages
+    of size p are the requests longer than 0, p, 2p, ... slots: every p-th entry of one table of
+    how many requests are longer than each length, added up. Memory does not depend on the number
+    of page sizes.
 
     Parameters
     ----------
@@ -259,7 +261,14 @@ def paged(lengths: LengthsLike, page_size: int) -> Ledger:
 
 
 def paged_sweep(lengths: LengthsLike, page_sizes: Iterable[int]) -> list[Ledger]:
-    """Account for many page sizes in one pass, each as :func:`paged` does: ascending, each once.
+    """Account for many page sizes in one pass, each as :func:`paged` does.
+
+    Parameters
+    ----------
+    lengths : sequence, array, trace, mapping or LengthTable
+        Tokens each request holds.
+    page_sizes : iterable of int
+        Slots a page; answered in ascending order, each once.
 
     Examples
     --------

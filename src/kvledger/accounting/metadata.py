@@ -168,8 +168,15 @@ def envelope(
 def closed_form_page_size(mean_tokens: Fraction | float, c: CostLike) -> float:
     """Return sqrt(c (2 L - 1)): the best page size if remainders are uniform.
 
-    Then a request of mean length L, in tokens and at least 1, has L + (p - 1) / 2 slots in pages
-    of p, and 1/p as many pages, each at the cost of c slots; the sum is least at this p.
+    Then a request of mean length L has L + (p - 1) / 2 slots in pages of p, and 1/p as many
+    pages; the sum of slots and c x pages is least at this p.
+
+    Parameters
+    ----------
+    mean_tokens : Fraction or float
+        Mean length L, in tokens, at least 1.
+    c : int, float, Decimal or Fraction
+        Cost of a page in token-slot equivalents.
 
     Examples
     --------
@@ -213,7 +220,17 @@ def near_best(
     """Return the tested page sizes whose cost is within a share of the least cost.
 
     The more there are, the flatter the optimum and the less the exact answer matters.
-    ``tolerance`` is that share; the others are those of :func:`best_page_size`.
+
+    Parameters
+    ----------
+    lengths : sequence, array, trace, mapping or LengthTable
+        Tokens a request.
+    c : int, float, Decimal or Fraction
+        Cost of a page in token-slot equivalents.
+    page_sizes : iterable of int
+        Page sizes to test.
+    tolerance : int, float, Decimal or Fraction
+        Accepted excess over the least cost, as a share of it.
 
     Examples
     --------
@@ -262,7 +279,12 @@ def _mean(mean_tokens: CostLike) -> Fraction:
 def slots_from_bytes(n_bytes: CostLike, model: str | Model) -> Fraction:
     """Convert bytes to token-slot equivalents through a model's KV bytes per token.
 
-    The model is a name in ``data/models.csv``, or a :class:`~kvledger.Model`.
+    Parameters
+    ----------
+    n_bytes : int, float, Decimal or Fraction
+        Bytes, such as those of a page-table entry.
+    model : str or Model
+        Name in ``data/models.csv``, or a :class:`~kvledger.Model`.
 
     Examples
     --------

@@ -155,7 +155,12 @@ class GroupPages:
 def separate_layout(model: Model, page_size: int) -> tuple[GroupLayout, ...]:
     """Give each layer group, in the model's order, one page table and pages of its own bytes.
 
-    A page has ``page_size`` slots; a fixed state is a page of its own.
+    Parameters
+    ----------
+    model : Model
+        Whose groups.
+    page_size : int
+        Slots a page. A fixed state is a page of its own.
 
     Examples
     --------

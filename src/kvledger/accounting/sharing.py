@@ -36,8 +36,12 @@ _PREFIX = "prefix is a whole number of tokens, from 0 to the shortest request"
 class Image:
     """An image's place in a prompt. Its placeholder tokens say nothing of what it shows.
 
-    ``offset`` and ``length`` are the first position and the number of positions that stand for it;
-    ``identifier`` tells one image from another, such as a hash of its content.
+    Parameters
+    ----------
+    offset, length : int
+        First position and number of positions that stand for the image.
+    identifier : str
+        What tells one image from another, such as a hash of its content.
     """
 
     offset: int
@@ -272,8 +276,11 @@ def spared_slots(before: Ledger, after: Ledger) -> int:
 def _of_chains(
     chains: list[list[Hashable]], lengths: IntArray, page_size: int, compute_last_token: bool
 ) -> Ledger:
-    """Account for requests of whose leading pages an earlier request holds some."""
-    # Keys are numbered as they are first seen: equal numbers are equal chains, without collisions.
+    """Account for requests of whose leading pages an earlier request holds some.
+
+    A key is the number of the parent's key with the page's own part. Numbers are given out as
+    keys are first seen, so equal numbers mean equal chains, with no chance of a hash collision.
+    """
     numbers: dict[tuple[int, Hashable], int] = {}
     hits = 0
     for i, chain in enumerate(chains):

@@ -178,7 +178,14 @@ def kernels_for(latent: bool) -> tuple[PageSizeRule, ...]:
 
 
 def kernels_accepting(page_size: int, *, latent: bool = False) -> tuple[str, ...]:
-    """Return the ids of the kernels, for K and V heads or latent vectors (MLA), that read a size.
+    """Return the ids of the kernels that read pages of this size.
+
+    Parameters
+    ----------
+    page_size : int
+        Slots a page.
+    latent : bool
+        Ask the kernels for latent vectors (MLA) and not those for K and V heads.
 
     Examples
     --------

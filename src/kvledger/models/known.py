@@ -163,8 +163,19 @@ def kv_bytes_per_token(
 ) -> int:
     """Return the bytes that one token's K and V take in all layers.
 
-    The model and the cache's data type are as of :func:`load_model`. With ``past_window``, only
-    the layers count that still grow once every window is full.
+    Parameters
+    ----------
+    model : str, path or Model
+        Name in ``data/models.csv``, path of a ``config.json``, or a shape of your own.
+    dtype : str, optional
+        Data type of the cache; 16-bit if not given.
+    past_window : bool
+        Count only the layers that still grow once every window is full.
+
+    Raises
+    ------
+    LedgerError
+        For an unknown model or data type.
 
     Examples
     --------
