@@ -108,7 +108,7 @@ def test_block_ids_and_their_size(write: Any) -> None:
     assert lists(trace) == ([472, 417], [18, 276], [0.0, 113.0])
     assert trace.failed_requests == 1
     assert "1 failed request left out" in repr(trace)
-    assert load_trace(write(gzip.compress(AZURE.encode()), "conv.csv.gz")).name == "conv"
+    assert load_trace(write(gzip.compress(AZURE.encode(), mtime=0), "conv.csv.gz")).name == "conv"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_block_ids_and_their_size(write: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda data: gzip.compress(data), id="gz"),
+        pytest.param(lambda data: gzip.compress(data, mtime=0), id="gz"),
         pytest.param(lambda data: data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"), id="CRLF"),
         pytest.param(lambda data: b"\xef\xbb\xbf" + data, id="byte-order mark"),
         pytest.param(lambda data: data.rstrip() + b"\n\n \n", id="blank lines at the end"),
@@ -173,7 +173,7 @@ TOKENS = "prompt_tokens,output_tokens\n"
         (" \n\r\n", "the file is empty"),
         ("\xa0\n\u2028\n", "the file is empty"),
         ("\x1c", "the file is empty"),
-        (gzip.compress(b""), "the file is empty"),
+        (gzip.compress(b"", mtime=0), "the file is empty"),
         (TOKENS, "a header and no requests"),
         (TOKENS.strip(), "a header and no requests"),
         ("[]", "an empty JSON array"),
@@ -189,8 +189,8 @@ TOKENS = "prompt_tokens,output_tokens\n"
         (MOONCAKE[:-20], "line 2: JSON cut short or malformed"),
         (json.dumps(RUN, indent=1)[:-3], "JSON cut short"),
         ("[5, 9,", "JSON cut short or malformed"),
-        (gzip.compress(AZURE.encode())[:-9], "gzip data is cut short"),
-        (gzip.compress(AZURE.encode() * 99)[:60], "gzip data is cut"),
+        (gzip.compress(AZURE.encode(), mtime=0)[:-9], "gzip data is cut short"),
+        (gzip.compress(AZURE.encode() * 99, mtime=0)[:60], "gzip data is cut"),
         # wrong encoding
         (AZURE.encode("utf-16"), "line 1: the encoding is UTF-16; accepted: UTF-8"),
         (AZURE.encode("utf-16-le"), "line 1: byte 0x00 is not text"),
@@ -409,7 +409,7 @@ def test_what_was_written_is_read(
     milliseconds = np.cumsum([gap for _, _, gap, _ in rows]).tolist()
     data = form(rows, milliseconds).encode()
     path = tmp_path_factory.mktemp("written") / "trace"
-    path.write_bytes(gzip.compress(data, 1) if zipped else data)
+    path.write_bytes(gzip.compress(data, 1, mtime=0) if zipped else data)
     trace = load_trace(path)
     assert trace.prompt_tokens.tolist() == [p for p, *_ in rows]
     assert trace.output_tokens.tolist() == [o for _, o, *_ in rows]
