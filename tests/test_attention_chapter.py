@@ -138,7 +138,7 @@ def test_without_a_record_no_number_is_shown_as_measured(nothing: Told) -> None:
         assert "not measured" in nothing.tables[f"tab-attention-{id}"]
 
 
-def test_the_numbers_are_those_of_the_gpu_record(gpu: Told) -> None:
+def test_the_numbers_are_those_of_the_record(gpu: Told, cpu: Told) -> None:
     made, glued = GPU_PEERS["triton"], gpu.glued
     assert gpu.kinds("measured") == {"2026-01-02-made-cuda.json"}
     assert glued["attention.device"] == f"{GPU}, 2026-01-02"
@@ -153,9 +153,6 @@ def test_the_numbers_are_those_of_the_gpu_record(gpu: Told) -> None:
     bars = gpu.tables["tab-attention-bars"]
     assert f"{made.share / (1 + made.c_random / 16):.1%}" in bars
     assert "not measured" not in bars
-
-
-def test_the_numbers_are_those_of_the_cpu_record(cpu: Told) -> None:
     assert cpu.kinds("measured") == {"2026-01-02-made-cpu.json"}
     assert cpu.glued["attention.peer"] == "FlexAttention"
     assert cpu.glued["attention.against"] == "SDPA"

@@ -33,8 +33,7 @@ def noisy(
     exact = a * (1 + c * np.array(PAGES) / TOKENS)
     seconds = exact[:, None] * np.exp(0.02 * rng.standard_normal((1, repetitions)))
     seconds = seconds * np.exp(0.005 * rng.standard_normal(shape))
-    stalled = rng.random(shape) < 0.03
-    return np.where(stalled, 2 * seconds, seconds).tolist()
+    return np.where(rng.random(shape) < 0.03, 2 * seconds, seconds).tolist()
 
 
 @given(
@@ -197,7 +196,7 @@ def test_a_step_in_the_times_is_found_where_it_is() -> None:
 
 
 # --------------------------------------------------------------------------- records
-def test_a_record_is_fitted_as_its_times_are() -> None:
+def test_a_record_is_fitted_as_its_times_are_and_a_trace_over_its_pages() -> None:
     record = made_record()
     case = record.main_case
     sizes, pages, seconds = sweep(record, case.id, "triton", "random")
@@ -210,16 +209,11 @@ def test_a_record_is_fitted_as_its_times_are() -> None:
     assert page_steps(record, case.id, "triton") == step_costs(
         sizes, pages, seconds, tokens=case.tokens
     )
-
-
-def test_lengths_of_a_trace_are_fitted_over_the_pages_they_need() -> None:
-    record = made_record()
     case = record.cases[-1]
     _, pages, _ = sweep(record, case.id, "triton", "in_order")
     assert case.lengths is not None
     assert pages[4] == sum(-(-length // 16) for length in case.lengths)
     cost = page_cost(record, case.id, "triton", "in_order")
     assert cost.c_low < GPU_PEERS["triton"].c_in_order < cost.c_high
-    record = made_record()
     with pytest.raises(LedgerError, match=r"no timings of .*, cudnn, random in Test device.*sdpa"):
         page_cost(record, record.main_case.id, "cudnn")

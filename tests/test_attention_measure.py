@@ -46,6 +46,7 @@ from kvledger.measure.peers import Peer
 from kvledger.measure.record import CaseShape, Record, read_record, write_record
 
 ROOT = Path(__file__).resolve().parent.parent
+Patch = pytest.MonkeyPatch
 CPU = torch.device("cpu")
 SMALL = sweeps.ModelHeads("Small-1", 4, 2, 16, 16)
 SMALL_LATENT = sweeps.ModelHeads("Small-latent", 4, 1, 24, 16, latent=True)
@@ -79,14 +80,14 @@ def small_sweeps() -> tuple[sweeps.Sweep, ...]:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny(monkeypatch: Patch) -> None:
     """Runs on small cases."""
     use(monkeypatch, small_sweeps())
     monkeypatch.setattr(measurement, "CACHE_MULTIPLE", 0)
     monkeypatch.setattr(measurement, "_COPY_BYTES", {"cpu": 2**16})
 
 
-def use(monkeypatch: pytest.MonkeyPatch, planned: Sequence[sweeps.Sweep]) -> None:
+def use(monkeypatch: Patch, planned: Sequence[sweeps.Sweep]) -> None:
     monkeypatch.setattr(measurement, "cpu_sweeps", lambda *a, **k: planned)
 
 
@@ -132,13 +133,10 @@ def test_every_page_size_moves_the_same_bytes_but_for_the_table(batch: int, step
     for size in sweeps.PAGE_SIZES:
         placement = sweeps.Placement(case, "random", size)
         assert placement.slots == case.tokens == plain.slots
-        table_bytes = 4 * (placement.sizes.pages - batch)
-        assert placement.moved_bytes - table_bytes == plain.moved_bytes
+        assert placement.moved_bytes - (4 * (placement.sizes.pages - batch)) == plain.moved_bytes
 
 
-def test_running_requests_are_drawn_by_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_running_requests_are_drawn_by_length(tmp_path: Path, monkeypatch: Patch) -> None:
     """Requests of 1 output token and of 9: the latter are met nine times as often, anywhere."""
     path = tmp_path / "two.requests.csv"
     rows = ["0,10,1", "0,1000,9", "0,77777,0"] * 20_000
@@ -328,7 +326,7 @@ def test_an_output_that_is_not_written_is_seen() -> None:
 class Scripted(Stopwatch):
     """A stopwatch on a clock of its own: each call takes what the script says."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **takes: float) -> None:
+    def __init__(self, monkeypatch: Patch, **takes: float) -> None:
         super().__init__(CPU)
         self.takes, self.now, self.order = takes, 100.0, list[str]()
         monkeypatch.setattr(machine.time, "monotonic", lambda: self.now)
@@ -347,7 +345,7 @@ class Scripted(Stopwatch):
         return run_rounds(self.timed, self, deadline=self.now + time_s, **options)
 
 
-def test_every_round_has_each_call_once_in_a_new_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_round_has_each_call_once_in_a_new_order(monkeypatch: Patch) -> None:
     watch = Scripted(monkeypatch, a=0.01, b=0.02, c=0.03, d=0.04)
     assert watch.rounds(1e9) == watch.timed
     assert [len(each.seconds) for each in watch.timed] == [11] * 4
@@ -358,7 +356,7 @@ def test_every_round_has_each_call_once_in_a_new_order(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("time_s", "done"), [(15.0, [7, 7]), (10.0, [5, 5]), (9.0, [9, 0])])
 def test_rounds_stop_in_time_but_not_below_the_fewest(
-    monkeypatch: pytest.MonkeyPatch, time_s: float, done: list[int]
+    monkeypatch: Patch, time_s: float, done: list[int]
 ) -> None:
     """An eighth round would end after 16 s; the last are left out where five do not fit."""
     watch = Scripted(monkeypatch, a=1.0, b=1.0)
@@ -367,9 +365,7 @@ def test_rounds_stop_in_time_but_not_below_the_fewest(
     assert kept == [each for each in watch.timed if each.seconds]
 
 
-def test_short_calls_are_repeated_and_one_that_does_not_fit_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_short_calls_are_repeated_and_one_that_does_not_fit_is_named(monkeypatch: Patch) -> None:
     watch = Scripted(monkeypatch, long=1.0, short=1e-3, shorter=1e-9)
     assert [each.calls for each in watch.timed] == [1, 5, 200]
     with pytest.raises(DoesNotFitError, match="5 repetitions of long do not fit into the time"):
@@ -386,7 +382,7 @@ def test_host_seconds_are_those_of_one_call() -> None:
     assert calls["it"] == 3
 
 
-def test_device_seconds_are_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_seconds_are_between_events(monkeypatch: Patch) -> None:
     """Against a stand-in for the device: what is queued, and in which order."""
     device = Mock()
     device.Event.return_value.elapsed_time.return_value = 12.0  # milliseconds
@@ -460,7 +456,7 @@ def test_the_largest_cache_that_the_system_shows(tmp_path: Path) -> None:
     refused("no cache sizes; accepted: Linux", machine.cpu_cache_bytes, tmp_path / "none")
 
 
-def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(machine, "_CGROUP_FOLDER", tmp_path)
     assert machine.free_bytes(CPU) > 0
     (tmp_path / "memory.max").write_text("1000000\n")
@@ -471,7 +467,7 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert machine.free_bytes(CPU) > 150_000
 
 
-def test_the_driver_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_read(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(machine, "_DRIVER", tmp_path / "version")
     for words in ("x86_64 Kernel Module", "Open Kernel Module for x86_64"):
         text = f"NVRM version: NVIDIA UNIX {words}  570.86.15  Thu Jan 23 2025\nGCC 11.4.0\n"
@@ -486,7 +482,7 @@ def test_the_driver_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert machine._driver() == "1.2.3"
 
 
-def test_no_gpu_and_no_torch_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gpu_and_no_torch_are_said(monkeypatch: Patch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert machine.pick_device(None).type == "cpu"
     refused("device cuda: torch finds no GPU; accepted: cpu", machine.pick_device, "cuda")
@@ -505,8 +501,7 @@ def test_a_small_run_is_a_whole_record(tmp_path: Path) -> None:
     assert [case.id for case in record.cases] == [
         "small-1.b2.c256", "small-latent.b3.azure_conv_2023", "small-1.b1.c300"
     ]  # fmt: skip
-    done = Counter((t.case.split(".")[0], t.peer, t.layout) for t in record.timings)
-    assert done == {
+    assert Counter((t.case.split(".")[0], t.peer, t.layout) for t in record.timings) == {
         ("small-1", "sdpa", "contiguous"): 2,
         ("small-1", "gather_sdpa", "random"): 3,
         ("small-1", "gather_sdpa", "in_order"): 2,
@@ -553,7 +548,7 @@ def right(inputs: DecodeInputs) -> torch.Tensor:
 
 
 @pytest.fixture
-def record_of(tiny: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
+def record_of(tiny: None, monkeypatch: Patch) -> Callable[..., Record]:
     """Take a record of one peer on the first small sweep, or on another."""
 
     def take(peer: Peer, sweep: sweeps.Sweep | None = None) -> Record:
@@ -584,7 +579,7 @@ def full_length_wrong(inputs: DecodeInputs) -> torch.Tensor:
 )
 def test_a_wrong_peer_stops_the_run(
     record_of: Callable[..., Record],
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     step: Callable[[DecodeInputs], torch.Tensor],
     message: str,
 ) -> None:
@@ -635,7 +630,7 @@ def test_a_run_without_time_says_so() -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: Patch) -> None:
     def late(self: Any, sweep: sweeps.Sweep, deadline: float, extra: Any = ()) -> None:
         if sweep.case.id != "small-1.b2.c256":
             raise DoesNotFitError(f"{sweep.case.id}: no time; accepted: more")
@@ -654,7 +649,7 @@ def test_cases_that_do_not_fit_into_the_time_are_recorded(monkeypatch: pytest.Mo
 MADE = partial(Measurement, CPU, [Made()], least_bytes=1, repetitions=5)
 
 
-def test_a_pool_that_takes_too_long_to_fill_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_takes_too_long_to_fill_is_not_begun(monkeypatch: Patch) -> None:
     made = MADE()
     made._filling_s_per_byte = 1.0
     monkeypatch.setattr(measurement, "SlotPool", None)
@@ -678,14 +673,11 @@ def test_a_peer_that_would_take_too_long_to_prepare_is_left_out() -> None:
     assert len(made.timings) == 4
 
 
-def test_a_case_that_the_cache_could_hold_is_not_measured() -> None:
+def test_the_sets_fit_the_cache_and_the_memory(monkeypatch: Patch) -> None:
     with pytest.raises(
         DoesNotFitError, match=r"has 0 MiB of K and V; accepted: at least 1 MiB, of"
     ):
         MADE(least_bytes=2**20).sweep(small_sweeps()[0], 1e18)
-
-
-def test_little_memory_makes_small_sets_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     about = dataclasses.replace(machine.describe(CPU), last_level_cache_bytes=2**30)
     monkeypatch.setattr(measurement, "free_bytes", lambda device: 16 * 2**30)
     least, notes = measurement._least_bytes(about, CPU)
@@ -693,9 +685,6 @@ def test_little_memory_makes_small_sets_and_says_so(monkeypatch: pytest.MonkeyPa
     assert "2.0 times the last-level cache" in notes[0]
     monkeypatch.setattr(measurement, "free_bytes", lambda device: 64 * 2**30)
     assert measurement._least_bytes(about, CPU) == (4 * 2**30, [])
-
-
-def test_no_memory_is_said_before_any_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "free_bytes", lambda device: 2**20)
     monkeypatch.setattr(measurement, "SlotPool", None)
     with pytest.raises(LedgerError, match=r"working set of small-1.b2.c256 needs .* are free"):
@@ -712,7 +701,7 @@ Said = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def records_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def records_at(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
     return tmp_path
 
@@ -756,15 +745,10 @@ def test_the_default_name_has_the_day_and_the_device(records_at: Path, capsys: S
     ],
 )
 def test_bad_arguments_are_one_line_and_no_measurement(
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    records_at: Path,
-    capsys: Said,
+    arguments: list[str], message: str, monkeypatch: Patch, records_at: Path, capsys: Said
 ) -> None:
     monkeypatch.setattr(measurement.Measurement, "sweep", None)
-    runs = (("measure", command.main, []), ("kvledger", cli.main, ["measure"]))
-    for program, run, words in runs:
+    for program, run, words in (("measure", command.main, []), ("kvledger", cli.main, ["measure"])):
         assert run([*words, *arguments]) == 2
         out, err = capsys.readouterr()
         assert out == ""
@@ -781,7 +765,7 @@ def test_json_is_the_record_that_was_written(records_at: Path, capsys: Said) -> 
 
 @pytest.mark.usefixtures("tiny")
 def test_a_run_that_fails_or_is_interrupted_leaves_no_record(
-    records_at: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+    records_at: Path, monkeypatch: Patch, capsys: Said
 ) -> None:
     interrupted = Mock(side_effect=KeyboardInterrupt)
     for place, stand_in, message in (

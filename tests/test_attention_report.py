@@ -153,8 +153,7 @@ def test_every_case_has_its_row_and_its_cost() -> None:
     frame = barred(MadePeer(0.95, 0.05, 0.40, own_contiguous=True))
     assert frame["where"].iloc[2] == "pages of 1, in order"
     assert str(frame["verdict"].iloc[2]).startswith("missed")
-    kernel = MadePeer(0.95, 0.10, 0.05, own_contiguous=True)
-    other = barred(kernel, name="NVIDIA A100")["verdict"]
+    other = barred(MadePeer(0.95, 0.10, 0.05, own_contiguous=True), name="NVIDIA A100")["verdict"]
     assert other.tolist() == ["met, but the bar is for an H200"] * 3
     for record in (None, made_record("cpu")):
         frame = attention_report.bars(record)
@@ -170,8 +169,7 @@ def test_absences_of_one_reason_stand_in_one_row() -> None:
     absent = [Absence("flex_paged", main, p, f"takes pages from 16, not {p}") for p in (1, 2, 8)]
     absent += [Absence("flashinfer", None, None, "flashinfer cannot be\nimported")]
     absent += [Absence("cudnn_paged", c.id, None, "no time was left") for c in record.cases]
-    frame = attention_report.absences(replace(record, absent=tuple(absent)))
-    assert frame.to_numpy().tolist() == [
+    assert attention_report.absences(replace(record, absent=tuple(absent))).to_numpy().tolist() == [
         ["FlexAttention", f"pages of 1, 2, 8 in {main}", "takes pages from 16"],
         ["FlashInfer", "anything", "flashinfer cannot be imported"],
         ["cuDNN", "5 cases", "no time was left"],
@@ -186,8 +184,7 @@ def test_host_work_is_of_a_step_or_of_a_prompt_token() -> None:
     assert anew["us"] == pytest.approx(1e6 * (2e-5 + 3e-9 * held / 16), rel=1e-4)
     assert (anew["each"], anew["requests"], anew["tokens"]) == ("step", requests, held)
     lists = frame.loc[("pages into lists", 16)]
-    a_step = requests * (6e-8 / 16 + 4e-8)
-    assert lists["us"] == pytest.approx(1e6 * a_step, rel=1e-4)
+    assert lists["us"] == pytest.approx(1e6 * (requests * (6e-8 / 16 + 4e-8)), rel=1e-4)
     assert lists["tokens"] == held
     hashing = frame.loc[("hashing, packed", 1)]
     assert hashing["us"] == pytest.approx(1e6 * (4e-7 + 2e-8), rel=1e-4)
@@ -251,8 +248,7 @@ def test_two_page_sizes_cost_the_same_at_their_even_cost(pair: tuple[int, int]) 
 
 
 def test_a_step_is_open_unless_its_whole_interval_is_on_one_side() -> None:
-    record = made_record("cuda", noise=0.004)
-    frame = attention_costs.steps(record, TRACES).set_index("pages of")
+    frame = attention_costs.steps(made_record("cuda", noise=0.004), TRACES).set_index("pages of")
     seen = set()
     for pages, row in frame.iterrows():
         smaller, larger = map(int, str(pages).split(" or "))
@@ -284,7 +280,7 @@ def test_times_that_are_on_no_line_are_said_to_be_on_none() -> None:
 
 
 # --------------------------------------------------------------------------- published
-def test_published_costs_are_as_printed() -> None:
+def test_published_costs_are_as_printed_each_with_its_source() -> None:
     frame = published.cost_numbers().set_index("id")
     times = frame.loc["kernel.paper", ["times_low", "times_high"]].tolist()
     assert times == [Fraction(6, 5), Fraction(63, 50)]
@@ -296,9 +292,6 @@ def test_published_costs_are_as_printed() -> None:
     assert frame.index.is_unique
     with data_file("published_costs.csv").open(encoding="utf-8", newline="") as file:
         assert [row[0] for row in csv.reader(file)][1:] == frame.index.tolist()
-
-
-def test_every_published_cost_has_its_source_in_the_references() -> None:
     root = Path(__file__).resolve().parent.parent
     keys = set(re.findall(r"@\w+\{(\w+),", (root / "chapters/references.bib").read_text("utf-8")))
     cited = set(published.cost_numbers()["citation"])
@@ -307,17 +300,13 @@ def test_every_published_cost_has_its_source_in_the_references() -> None:
     printed = published.printed_costs()["published"].tolist()
     assert {"20 to 26% longer", "up to 42% longer", "under 5% longer", "9.906 ms"} <= set(printed)
     assert {"30% of a decode iteration", "up to 10% of a decode iteration"} <= set(printed)
-
-
-def test_the_paper_has_one_value_in_both_tables() -> None:
     costs = published.cost_numbers().set_index("id")
     paper = published.paper_numbers().set_index("claim")["published"]
-    claims = {
+    for row, claim in {
         "kernel.paper": "kernel.latency_overhead",
         "block_size.sharegpt": "block_size.sharegpt.best",
         "block_size.alpaca": "block_size.alpaca.best",
-    }
-    for row, claim in claims.items():
+    }.items():
         for end in ("low", "high"):
             assert costs.loc[row, end] == Decimal(paper[f"{claim}_{end}"])
 
@@ -414,7 +403,7 @@ def test_any_record_can_be_told_and_drawn(kind: str) -> None:
         figure(id, fig, data, "A sentence that says what is drawn, long enough to be one.")
 
 
-def test_figures_say_what_their_frames_hold() -> None:
+def test_figures_say_what_their_frames_hold_and_draw_the_bar_where_it_was_timed() -> None:
     record = made_record("cuda", noise=SHARP)
     figures = {id: words(fig) for id, (fig, _) in drawn(record).items()}
     pairs = ("this kernel", "itself"), ("FlashInfer", "SDPA"), ("FlexAttention", "SDPA")
@@ -425,9 +414,6 @@ def test_figures_say_what_their_frames_hold() -> None:
     assert found <= set(figures["fig-published"])
     for id in ("fig-latency", "fig-bandwidth", "fig-line", "fig-host"):
         assert any("Test device, a GPU, 2026-01-02" in text for text in figures[id])
-
-
-def test_the_bar_is_drawn_where_the_kernel_was_timed_and_nowhere_else() -> None:
     assert "bar" in words(drawn(made_record("cuda"))["fig-bandwidth"][0])
     assert "bar" not in words(drawn(made_record("cpu"))["fig-bandwidth"][0])
 

@@ -36,6 +36,7 @@ from proofbook.catalogue import Entry, write_catalogue
 from proofbook.catalogue.editions import edition
 
 ROOT = Path(__file__).resolve().parent.parent
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def rows(output: str) -> dict[str, list[str]]:
 
 
 # --------------------------------------------------------------------------- account
-def test_account_of_lengths_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_account_of_lengths_and_of_costs(capsys: Capture, lengths: str) -> None:
     out = said(["account", "--lengths", "5,9,17", "--page-size", "8,4,1,4"], capsys)
     assert cells(out)[:8] == [
         ["lengths given: 3 requests, 31 tokens, mean 10.3, longest 17"],
@@ -71,9 +72,6 @@ def test_account_of_lengths_given(capsys: pytest.CaptureFixture[str]) -> None:
         ["pages of 1", "31", "0", "0", "0.00%", "31"],
         ["pages of 4", "40", "9", "0", "22.50%", "10"],
     ]
-
-
-def test_account_of_costs(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--test-sizes", "1,2,4,8,16", "--model", "Llama-3.1-8B"]
     table = cells(said(["account", lengths, "--c", "0,0.25,1,4,1/3", *sizes], capsys))
     start = table.index(["c (token slots a page)", "best page size", "cost"])
@@ -88,7 +86,7 @@ def test_account_of_costs(lengths: str, capsys: pytest.CaptureFixture[str]) -> N
     assert [row[4] for row in corners] == ["28,087", "112,347", "262,144", "1,048,576", "any"]
 
 
-def test_account_of_a_committed_trace(capsys: pytest.CaptureFixture[str]) -> None:
+def test_account_of_a_committed_trace(capsys: Capture) -> None:
     arguments = ["--page-size", "16,32", "--reserve", "2048,pow2", "--model", "Llama-3.1-8B"]
     out = said(["account", "azure_conv_2023", *arguments, "--kv-memory", "60GiB"], capsys)
     trace = load_lengths("azure_conv_2023").total
@@ -107,13 +105,10 @@ def test_account_of_a_committed_trace(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"60GiB hold {slots:,} slots of Llama-3.1-8B" in out
 
 
-def test_prompts_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_account_of_prompts_alone_and_of_a_gzipped_trace(capsys: Capture, tmp_path: Path) -> None:
     assert "8,819 prompts, 18,059,974 tokens" in said(
         ["account", "azure_code_2023", "--of", "prompt", "--page-size", "16"], capsys
     )
-
-
-def test_a_gzipped_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"prompt_tokens,output_tokens\n5,4\n"))
     assert "t: 1 requests, 9 tokens" in said(["account", str(path), "--page-size", "4"], capsys)
@@ -153,7 +148,7 @@ def test_json_is_exact(lengths: list[int], sizes: list[int], c: Fraction) -> Non
     assert found["envelope"][-1]["c_to"] is None
 
 
-def test_json_of_a_model_and_a_memory(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_a_model_and_a_memory(lengths: str, capsys: Capture) -> None:
     found = answer(
         ["account", lengths, "--model", "Llama-3.1-8B", "--kv-memory", "1GB", "--page-size", "4"],
         capsys,
@@ -165,14 +160,11 @@ def test_json_of_a_model_and_a_memory(lengths: str, capsys: pytest.CaptureFixtur
 
 
 # --------------------------------------------------------------------------- models
-def test_models_lists_all_that_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_lists_all_that_are_known_or_those_named(capsys: Capture) -> None:
     found = answer(["models"], capsys)
     assert {each["name"]: each["kv_bytes_per_token"] for each in found["models"]} == {
         name: model.kv_bytes_per_token for name, model in kv.load_models().items()
     }
-
-
-def test_models_named(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["models", "Gemma-2-9B", "Llama-3.1-8B", "--dtype", "fp8", "--kv-memory", "60GB"]
     assert main(arguments) == 0
     models, _, _ = capsys.readouterr().out.partition("layers by what they keep")
@@ -185,7 +177,7 @@ def test_models_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert table["model"][-1] == "slots in 60GB"
 
 
-def test_a_model_by_config_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_by_config_and_ranks(tmp_path: Path, capsys: Capture) -> None:
     config = {
         "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "hidden_size": 4096, "torch_dtype": "bfloat16",
@@ -200,7 +192,7 @@ def test_a_model_by_config_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert found["model"]["kv_bytes_per_token"] == 65536
 
 
-def test_layers_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_by_what_they_keep(capsys: Capture) -> None:
     (model,) = answer(["models", "Gemma-2-9B"], capsys)["models"]
     assert sum(g["kv_bytes_per_token"] for g in model["groups"]) == model["kv_bytes_per_token"]
     growing = [g["kv_bytes_per_token"] for g in model["groups"] if g["window"] is None]
@@ -211,7 +203,7 @@ def test_layers_by_what_they_keep(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # --------------------------------------------------------------------------- decide
-def test_layers_that_drop_tokens_are_accounted_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_that_drop_tokens_are_accounted_apart(capsys: Capture) -> None:
     """Gemma-3-27B: 10 full layers, 52 with windows of 1,024; one page size for both."""
     arguments = ["account", "azure_conv_2023", "--model", "Gemma-3-27B", "--page-size", "16,64"]
     found = answer(arguments, capsys)["layer_groups"]
@@ -233,7 +225,7 @@ def test_layers_that_drop_tokens_are_accounted_apart(capsys: pytest.CaptureFixtu
     assert table["52 window of 1,024"][:3] == ["64", "64", f"{expected[-1][1].pages:,}"]
 
 
-def test_layers_that_keep_all_need_no_second_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_that_keep_all_need_no_second_table(capsys: Capture) -> None:
     arguments = ["account", "--lengths", "5,9,17", "--model", "Llama-3.1-8B"]
     assert answer(arguments, capsys)["layer_groups"] == []
     assert "every layer is charged" not in said(arguments, capsys)
@@ -251,7 +243,7 @@ def test_layers_that_no_one_page_size_fits_are_said_to_be() -> None:
     assert lines[1].startswith("Layer by layer: no pages of one size for all. odd: layers take")
 
 
-def test_decide_is_the_decision(capsys: pytest.CaptureFixture[str]) -> None:
+def test_decide_is_the_decision(capsys: Capture) -> None:
     arguments = ["azure_conv_2023", "--model", "Llama-3.1-8B", "--record", "none"]
     found = answer(["decide", *arguments, "--page-size", "1,2,4,8,16,32"], capsys)
     decision = kv.decide(
@@ -265,9 +257,7 @@ def test_decide_is_the_decision(capsys: pytest.CaptureFixture[str]) -> None:
     assert table["16"][3] == "not measured"
 
 
-def test_decide_by_measurement_and_kernel(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_decide_by_measurement_and_kernel(tmp_path: Path, capsys: Capture) -> None:
     record = made_record("cuda")
     path = write_made(tmp_path, record)
     arguments = ["decide", "azure_conv_2023", "--model", "Llama-3.1-8B", "--record", str(path)]
@@ -279,7 +269,7 @@ def test_decide_by_measurement_and_kernel(
 
 
 def test_decide_takes_the_latest_record_of_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
     arguments = ["decide", "azure_conv_2023", "--model", "Llama-3.1-8B"]
@@ -315,16 +305,14 @@ def test_standard_input_and_named_formats(tmp_path: Path) -> None:
     ):
         done = run(*arguments, "--unusable", "count", "--json")
         found = json.loads(done.stdout)
-        counted = found["left_out"] if name is None else found["left_out"][name]
-        assert counted == reasons
-        requests = found["requests"] if name is None else found["rows"][0]["requests"]
-        assert requests == 2
+        assert (found["left_out"] if name is None else found["left_out"][name]) == reasons
+        assert (found["requests"] if name is None else found["rows"][0]["requests"]) == 2
         said = run(*arguments, "--unusable", "count").stdout
         assert "1 unusable row left out (1 prompt_tokens" in said
 
 
 # --------------------------------------------------------------------------- replay and sweep
-def test_replay_is_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_is_the_replay_of_pages_reservations_and_a_prefix_cache(capsys: Capture) -> None:
     arguments = ["azure_conv_2023", "--first", "500", "--max-running", "32"]
     found = answer(["replay", *arguments, "--capacity", "32768", "--page-size", "32"], capsys)
     trace = load_requests("azure_conv_2023")
@@ -338,9 +326,6 @@ def test_replay_is_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
     kept = result.tail_slack_slots[drop : len(result) - drop]
     assert Fraction(found["mean_slots"]["tail_slack"]) == Fraction(int(kept.sum()), kept.size)
     assert sum(Fraction(v) for v in found["mean_slots"].values()) == 32768
-
-
-def test_replay_of_a_memory_and_of_reservations(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["replay", "azure_conv_2023", "--first", "300", "--model", "Llama-3.1-8B"]
     arguments += ["--kv-memory", "4GiB", "--step-time", "0.02,0,0"]
     out = said([*arguments, "--reserve", "pow2"], capsys)
@@ -349,9 +334,6 @@ def test_replay_of_a_memory_and_of_reservations(capsys: pytest.CaptureFixture[st
     assert table["tail slack"] == ["0.00%"]
     assert table["finished"] == ["300"]
     assert "prompt tokens found cached" not in table
-
-
-def test_replay_with_a_prefix_cache(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["replay", "mooncake_conversation", "--first", "200", "--capacity", "524288"]
     found = answer([*arguments, "--prefix-cache", "--page-size", "512"], capsys)
     assert found["hit_tokens"] > 0
@@ -361,7 +343,7 @@ def test_replay_with_a_prefix_cache(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows(capsys.readouterr().out)["prompt tokens found cached"] == [f"{share:.2%}"]
 
 
-def test_sweep_in_json(lengths: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_in_json(lengths: str, capsys: Capture) -> None:
     arguments = ["sweep", lengths, "--capacity", "64", "--page-size", "4,8", "--jobs", "1"]
     found = answer([*arguments, "--reserve", "32"], capsys)
     assert [(row["policy"], row.get("page_size")) for row in found["rows"]] == [
@@ -370,7 +352,7 @@ def test_sweep_in_json(lengths: str, capsys: pytest.CaptureFixture[str]) -> None
     assert all(row["finished"] == 3 for row in found["rows"])
 
 
-def test_derive_writes_committed_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_derive_writes_committed_tables(tmp_path: Path, capsys: Capture) -> None:
     assert main(["derive", "--raw", str(raw_folder()), "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert f"wrote {tmp_path / 'traces' / 'bwb_v2.lengths.csv'}" in lines
@@ -383,7 +365,7 @@ def built(folder: Path, *entries: Entry, version: str = "0.1.0") -> str:
     return str(folder)
 
 
-def test_diff_of_two_built_books(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_two_built_books(tmp_path: Path, capsys: Capture) -> None:
     gone = number("a.gone", page="chapters/gone")
     old = built(tmp_path / "old", number("a.b", "9"), gone)
     new = built(tmp_path / "new", number("a.b", "10"), version="0.2.0")
@@ -404,9 +386,7 @@ def test_diff_of_two_built_books(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "nothing changed, nothing added or removed" in said(["diff", new, new], capsys)
 
 
-def test_diff_obeys_no_text_from_outside(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_obeys_no_text_from_outside(tmp_path: Path, capsys: Capture) -> None:
     old = built(tmp_path / "old", number("a.b", "9"))
     new = built(tmp_path / "new", number("a.b", "\x1b[2J[bold]9\u202e |", unit="text"))
     out = said(["diff", old, new, "--out", str(tmp_path / "changes.md")], capsys)
@@ -415,7 +395,7 @@ def test_diff_obeys_no_text_from_outside(
     assert all(line.isprintable() for line in (tmp_path / "changes.md").read_text().splitlines())
 
 
-def test_diff_of_this_checkout_and_its_first_release(capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_this_checkout_and_its_first_release(capsys: Capture) -> None:
     found = answer(["diff", "0.1.0", "."], capsys)
     release, book = edition("0.1.0").catalogue.entries, edition(".").catalogue.entries
     assert [entry["id"] for entry in found["added"]] == [id for id in book if id not in release]
@@ -424,12 +404,9 @@ def test_diff_of_this_checkout_and_its_first_release(capsys: pytest.CaptureFixtu
 
 
 # --------------------------------------------------------------------------- help, completion
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_of_every_command_and_exit_status(capsys: Capture) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"kvledger {kv.__version__}\n"
-
-
-def test_help_lists_every_command_and_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     out = said(["--help"], capsys)
     assert all(re.search(rf"^\W*{name}\s", out, re.M) for name in COMMANDS)
     text = " ".join(out.split())
@@ -598,11 +575,7 @@ def test_completion_can_be_shown_for_a_shell() -> None:
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_exit_2(
-    lengths: str,
-    tmp_path: Path,
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
+    lengths: str, tmp_path: Path, arguments: list[str], message: str, capsys: Capture
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
     err = refusal([a.format(lengths=lengths, folder=tmp_path) for a in arguments], capsys)
@@ -611,9 +584,7 @@ def test_bad_input_is_one_line_and_exit_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_unknown_format_lists_the_formats(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_format_lists_the_formats(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "odd.csv"
     path.write_text("a,b\n1,2\n")
     assert "azure: CSV with columns TIMESTAMP" in refusal(["account", str(path)], capsys)
@@ -627,14 +598,14 @@ def test_an_unknown_format_lists_the_formats(
         ["account", "--lengths", "0", "--debug"],
     ],
 )
-def test_debug_shows_a_traceback(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_a_traceback(arguments: list[str], capsys: Capture) -> None:
     assert main(arguments) == 2
     err = capsys.readouterr().err
     assert "Traceback (most recent call last)" in err
     assert err.splitlines()[-1].startswith("kvledger: a length is '0'")
 
 
-def test_what_stands_after_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_stands_after_two_dashes_is_no_option(capsys: Capture) -> None:
     assert main(["models", "--", "--debug"]) == 2
     err = capsys.readouterr().err
     assert "model is '--debug'" in err
@@ -646,7 +617,7 @@ def broken(*_: object, **__: object) -> None:
 
 
 def test_an_error_of_the_program_is_exit_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("kvledger.cli.account_commands.envelope", broken)
     assert main(["account", "--lengths", "5"]) == 1
@@ -662,7 +633,7 @@ def interrupted(*_: object, **__: object) -> None:
 
 
 def test_an_interrupt_is_one_line_and_exit_130(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("kvledger.cli.account_commands.envelope", interrupted)
     assert main(["account", "--lengths", "5"]) == 130

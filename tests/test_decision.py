@@ -123,8 +123,7 @@ def test_allocations_are_the_pages_of_growing(
     for cost in decision.sizes:
         # A page is given out when a request of n tokens, all its pages full, takes one more.
         given_out = sum(n % cost.page_size == 0 for p, o in rows for n in range(p, p + o))
-        expected = Fraction(given_out, generated) if generated else None
-        assert cost.allocations_per_token == expected
+        assert cost.allocations_per_token == (Fraction(given_out, generated) if generated else None)
 
 
 def test_the_three_requests_of_the_article() -> None:
@@ -235,12 +234,10 @@ def test_changes_say_when_another_is_good(
         assert now == gap + longer * per_token
         if change.mean_tokens is not None:
             assert change.mean_tokens >= 1
-            grown = change.mean_tokens - decision.workload.mean_tokens
-            assert gap + grown * per_token == 0
+            assert gap + (change.mean_tokens - decision.workload.mean_tokens) * per_token == 0
         if change.diverging_share is not None:
             assert other < best
-            more = Fraction(best - 1, 2) - Fraction(other - 1, 2)
-            assert change.diverging_share * more == gap
+            assert change.diverging_share * (Fraction(best - 1, 2) - Fraction(other - 1, 2)) == gap
 
 
 # --------------------------------------------------------------------------- sharing
@@ -476,9 +473,8 @@ def test_an_allocations_time_is_the_slope_and_not_the_constant(gpu: Record) -> N
     cost = decision.cost(16)
     read = decision.read
     assert cost.allocation_slots is not None
-    slots = read.allocation_s / (32 * read.slot_s)
     assert float(cost.allocation_slots) == pytest.approx(
-        slots * float(cost.allocations_per_token or 0)
+        (read.allocation_s / (32 * read.slot_s)) * float(cost.allocations_per_token or 0)
     )
     quiet = replace(gpu, host=())
     assert page_costs.allocation_seconds(quiet) is None
@@ -544,8 +540,7 @@ def test_the_default_page_sizes_hold_every_one_and_the_engines() -> None:
     gaps = decide([6] * 9, LLAMA, metadata=None, page_sizes=[1, 2, 3, 4, 5, 6])
     assert gaps.memory.near == (1, 2, 3, 6)
     assert "but for 2 of the page sizes between" in gaps.text()
-    alone = decide([5], LLAMA, page_sizes=[4])
-    assert "4 is best, and no other is within 1% of it" in alone.text()
+    assert "4 is best, and no other is within 1% of it" in decide([5], LLAMA, page_sizes=[4]).text()
     decision = decide("azure_conv_2023", LLAMA)
     assert "not measured (there is no record from a GPU)" in decision.text()
     frame = decision.frame()

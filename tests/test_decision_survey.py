@@ -42,7 +42,9 @@ def words(fig: Figure) -> list[str]:
 
 
 # --------------------------------------------------------------------------- tables
-def test_answers_are_the_decisions(workloads: dict[str, Workload], frame: pd.DataFrame) -> None:
+def test_answers_are_the_decisions_and_spread_their_ends(
+    workloads: dict[str, Workload], frame: pd.DataFrame
+) -> None:
     assert len(frame) == len(workloads) * len(MODELS)
     for row in frame.to_dict("records"):
         decision = decide(workloads[row["trace"]], row["model"])
@@ -51,9 +53,6 @@ def test_answers_are_the_decisions(workloads: dict[str, Workload], frame: pd.Dat
         assert (row["below"], row["above"]) == (None, "tail slack")
         assert row["excess_share"] == decision.cost(16).memory_slots / memory.cost_slots - 1
         assert row["c_slots"] * row["kv_bytes_per_token"] == 258
-
-
-def test_spread_gathers_the_least_and_the_greatest(frame: pd.DataFrame) -> None:
     spread = survey.spread(frame)
     assert spread["mean_tokens"].is_monotonic_increasing
     for row in spread.to_dict("records"):
@@ -100,7 +99,9 @@ def test_shares_are_the_costs_over_the_tokens(workloads: dict[str, Workload]) ->
     assert not shares[shares["page_size"] == 64]["near"].any()
 
 
-def test_needed_asks_each_trace_for_each_page_size(workloads: dict[str, Workload]) -> None:
+def test_needed_asks_each_trace_for_each_page_size_and_the_token_s_bytes(
+    workloads: dict[str, Workload],
+) -> None:
     frame = survey.needed(workloads, LLAMA, [1, 16, 256])
     assert len(frame) == 6
     for row in frame.to_dict("records"):
@@ -115,9 +116,6 @@ def test_needed_asks_each_trace_for_each_page_size(workloads: dict[str, Workload
     endless = survey.needed({"x": workload_of([8] * 5)}, LLAMA, [8], page_sizes=[1, 8])
     assert pd.isna(endless["c_to"].iloc[0])
     assert endless["met"].iloc[0]
-
-
-def test_token_bytes_below_which_pages_of_one_slot_are_out(workloads: dict[str, Workload]) -> None:
     least = survey.least_token_bytes(decide(workloads["azure_conv_2023"], LLAMA), 1)
     for n_bytes, near in ((least + 100, True), (least - 100, False)):
         half = int(n_bytes / 2)  # bytes a head's element pair, one layer, one head
@@ -189,7 +187,7 @@ def test_measured_says_what_is_absent_and_for_whom(workloads: dict[str, Workload
     assert "has no case of 4 K and V heads" in other["device"].iloc[0]
 
 
-def test_costs_write_not_measured_where_a_cost_is_absent(workloads: dict[str, Workload]) -> None:
+def test_costs_are_written_and_drawn_and_absence_said(workloads: dict[str, Workload]) -> None:
     decision = decide(workloads["azure_conv_2023"], LLAMA)
     frame = survey.costs(decision, [1, 16])
     absent = ["shared prefix lost", "time to read", "allocation", "allocation, ns a token"]
@@ -202,10 +200,6 @@ def test_costs_write_not_measured_where_a_cost_is_absent(workloads: dict[str, Wo
     assert not (with_record.drop(columns="shared prefix lost") == survey.NOT_MEASURED).any(
         axis=None
     )
-
-
-# --------------------------------------------------------------------------- drawings
-def test_costs_are_drawn_in_colours_and_absence_said(workloads: dict[str, Workload]) -> None:
     shares = survey.shares(decide(workloads["azure_conv_2023"], LLAMA), [1, 4, 16, 64])
     said = words(drawings.cost_shares(shares, title="t", tolerance=0.01, absent="not measured"))
     assert {"tail slack", "metadata", "t\n(not measured)", "1% of the tokens held"} <= set(said)
@@ -222,7 +216,12 @@ def test_costs_are_drawn_in_colours_and_absence_said(workloads: dict[str, Worklo
     assert "metadata" in words(fig)
 
 
-def test_ranges_are_as_long_as_they_are(frame: pd.DataFrame) -> None:
+# --------------------------------------------------------------------------- drawings
+
+
+def test_ranges_and_needed_costs_are_drawn_as_they_are(
+    frame: pd.DataFrame, workloads: dict[str, Workload]
+) -> None:
     fig = drawings.near_ranges(
         frame, title="t", trace="azure_conv_2023", model=LLAMA, mark=16, panels=("one", "two")
     )
@@ -233,9 +232,6 @@ def test_ranges_are_as_long_as_they_are(frame: pd.DataFrame) -> None:
     drawn = frame[frame["model"] == LLAMA].sort_values("mean_tokens")
     expected = [(float(a), float(b)) for a, b in zip(drawn["low"], drawn["high"], strict=True)]
     assert sum(bars, ()) == pytest.approx(sum(expected, ()))
-
-
-def test_needed_costs_draw_help_and_mark_the_measured(workloads: dict[str, Workload]) -> None:
     needed = survey.needed(workloads, LLAMA, [1, 16, 256])
     plain = words(drawings.needed_costs(needed, title="t", absent="not measured"))
     assert {"t\n(not measured)", "metadata, as counted", "pages of 16", "Azure chat"} <= set(plain)

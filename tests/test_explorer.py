@@ -192,8 +192,7 @@ def expected(typed: dict[str, str]) -> dict[str, Any]:
     c, sizes = typed_cost(typed["c"]), typed_list(typed["page_sizes"])
     model: Any = typed.get("model")
     if not model:
-        each = int(typed["bytes_per_token"])
-        model = Model("own", 1, 1, each, latent=True, bytes_per_element=1)
+        model = Model("own", 1, 1, int(typed["bytes_per_token"]), latent=True, bytes_per_element=1)
 
     def tested() -> list[dict[str, Any]]:
         exact, names = (
@@ -531,24 +530,11 @@ def read_by_both(page: Page, files: list[str], folder: Path) -> int:
     return both
 
 
-def test_files_are_read_as_by_the_package(page: Page, tmp_path: Path) -> None:
+def test_files_whole_or_damaged_are_read_as_by_the_package(page: Page, tmp_path: Path) -> None:
     files = [*GOOD.values()]
     files += ["\ufeff" + text for text in GOOD.values()]
     files += [text.replace("\r\n", "\n").replace("\n", "\r\n") for text in GOOD.values()]
     assert read_by_both(page, files, tmp_path) == len(files)
-
-
-def test_another_form_is_refused_with_one_line(page: Page) -> None:
-    wanted = OTHER | WRONG
-    for (text, words), got in zip(wanted.items(), read_by_page(page, [*wanted]), strict=True):
-        assert words in got.get("error", ""), text
-        assert "\n" not in got["error"]
-        assert got["error"].endswith("kvledger report reads traces of other forms") == (
-            text in OTHER
-        )
-
-
-def test_damaged_files_that_both_read_are_read_alike(page: Page, tmp_path: Path) -> None:
     draw = random.Random("damaged")
     files = []
     for _ in range(400):
@@ -559,6 +545,16 @@ def test_damaged_files_that_both_read_are_read_alike(page: Page, tmp_path: Path)
             text = text[:at] + draw.choice(("", "", *'0,9.-"\nx ]}{ é')) + text[at + cut :]
         files.append(text)
     assert 50 < read_by_both(page, files, tmp_path) < 390
+
+
+def test_another_form_is_refused_with_one_line(page: Page) -> None:
+    wanted = OTHER | WRONG
+    for (text, words), got in zip(wanted.items(), read_by_page(page, [*wanted]), strict=True):
+        assert words in got.get("error", ""), text
+        assert "\n" not in got["error"]
+        assert got["error"].endswith("kvledger report reads traces of other forms") == (
+            text in OTHER
+        )
 
 
 # ---------------------------------------------------------------- the page itself
@@ -696,8 +692,7 @@ def test_the_keyboard_reaches_and_moves_everything(opened: Opened) -> None:
 def test_what_changes_is_said_and_what_is_drawn_has_words(opened: Opened) -> None:
     page = opened("#lengths=1,2,3&page_size=2&prefix=0&c=1/3")
     status = page.get_by_role("status")
-    first = status.text_content() or ""
-    assert "3 requests, 6 tokens" in first
+    assert "3 requests, 6 tokens" in (status.text_content() or "")
     fill(page, {PAGE_SIZE: "16"})
     said = status.text_content() or ""
     assert "In pages of 16 they hold 48 slots, 42 of them tail slack (87.50%)" in said
@@ -712,15 +707,14 @@ def test_what_changes_is_said_and_what_is_drawn_has_words(opened: Opened) -> Non
 
 def test_each_error_stands_at_its_setting(opened: Opened) -> None:
     page = opened()
-    wrong = {
+    for label, (name, text, answer) in {
         PAGE_SIZE: ("page_size", "0", lambda: paged([5], 0)),
         COST: ("c", "-1", lambda: metadata.exact_cost(-1)),
         MAXIMUM: ("reserve", "x", lambda: contiguous([5], "x")),
         PREFIX: ("prefix", "6", lambda: shared([5, 9, 17], 4, 6)),
         SIZES: ("page_sizes", "4, 2.5", lambda: metadata.envelope([5], [4, 2.5])),
         TOKENS_OF: ("lengths", "5, x", lambda: paged([5, "x"], 1)),
-    }
-    for label, (name, text, answer) in wrong.items():
+    }.items():
         field = page.get_by_label(label)
         before = field.input_value()
         field.fill(text)
@@ -873,13 +867,12 @@ def test_odd_texts_survive_the_link(page: Page) -> None:
     kept = {"lengths": "5,\n9;\t17 % & = # + é 😀 <b>", "of": "prompt", "page_size": " 4 "}
     kept |= {"c": "1/4&c=2", "reserve": "", "prefix": "+1", "model": "DeepSeek-V3/R1"}
     kept |= {"page_sizes": "1,2"}
-    odd = kept | {"trace": "", "file": "", "bytes_per_token": ""}
     link, back = page.evaluate(
         """(odd) => {
           const link = kvledgerExplorer.linkOf(odd);
           return [link, kvledgerExplorer.readLink(link)];
         }""",
-        odd,
+        kept | {"trace": "", "file": "", "bytes_per_token": ""},
     )
     assert back == {"settings": kept, "problem": None}
     assert re.fullmatch(r"#[\x21-\x7e]+", link)
@@ -991,7 +984,7 @@ def test_no_number_is_drawn_that_is_none(opened: Opened) -> None:
         assert not re.search(r"NaN|undefined|\[object|Infinity", drawn), state
 
 
-def test_only_the_explorer_s_page_loads_its_scripts_in_their_order(site: Path) -> None:
+def test_only_the_explorer_s_page_loads_its_scripts_and_light_data(site: Path) -> None:
     text = (site / PAGE).read_text(encoding="utf-8")
     loaded = re.findall(r'<script defer="defer" src="\.\./_static/(explorer[\w-]*\.js)', text)
     assert loaded == list(explorer.SCRIPTS)
@@ -999,9 +992,6 @@ def test_only_the_explorer_s_page_loads_its_scripts_in_their_order(site: Path) -
     for other in (site / "chapters").glob("*.html"):
         if other.name != "explorer.html":
             assert "explorer-" not in re.sub(r"<a .*?</a>", "", other.read_text(encoding="utf-8"))
-
-
-def test_the_data_are_light_and_the_same_each_time(site: Path) -> None:
     made = (site / "_static" / explorer.DATA).read_text(encoding="utf-8")
     explorer.data_script.cache_clear()
     assert explorer.data_script() == made

@@ -293,8 +293,7 @@ def test_the_report_is_the_same_anywhere(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Byte for byte, in every file: so nothing of the machine is in it. Made in this process."""
-    trace = tmp_path / HOSTILE
-    shutil.copyfile(made.trace, trace)
+    shutil.copyfile(made.trace, tmp_path / HOSTILE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home of another"))
     settings = Settings(trace=HOSTILE, model="Llama-3.1-8B", kv_memory="8GiB")
@@ -630,7 +629,7 @@ def test_a_report_can_be_run_again_beside_its_trace(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------- the template
-def test_the_template_ships_with_the_package() -> None:
+def test_the_template_ships_and_is_prepared_with_the_name_of_the_settings() -> None:
     assert report_folder.template_file() == ROOT / "chapters" / report_folder.TEMPLATE
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
@@ -641,16 +640,9 @@ def test_the_template_ships_with_the_package() -> None:
     assert {"nbclient", "latex2mathml"} <= {re.split(r"[<>=]", each)[0] for each in extra}
     runtime = project["project"]["dependencies"]
     assert {"typer", "rich"} <= {re.split(r"[<>=]", each)[0] for each in runtime}
-
-
-def test_the_template_has_one_cell_of_parameters() -> None:
     notebook = nbformat.read(report_folder.template_file(), as_version=4)
     (cell,) = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())]
     assert "settings = None" in cell.source.splitlines()
-
-
-def test_the_template_is_prepared_without_outputs_and_with_the_name_of_the_settings() -> None:
-    notebook = nbformat.read(report_folder.template_file(), as_version=4)
     notebook.cells[0].metadata["papermill"] = {"duration": 1}
     report_folder.prepared(notebook)
     assert not any(cell.get("outputs") for cell in notebook.cells)
@@ -677,8 +669,7 @@ def deployment(
     trace = kv.Trace(prompts, outputs, arrival_s, page_ids, page_ids_size, name="odd")
     lengths = LengthMarginals("odd", as_lengths(trace.prompt_tokens), as_lengths(trace))
     requests = None if only_lengths else trace
-    model = load_model("Llama-3.1-8B")
-    return Deployment("odd", lengths, requests, {}, model, memory, **settings)
+    return Deployment("odd", lengths, requests, {}, load_model("Llama-3.1-8B"), memory, **settings)
 
 
 ODD = {
@@ -757,7 +748,7 @@ def test_first_arrivals_keep_the_order_and_the_ids() -> None:
     refused("first is 0", first_arrivals, trace, 0)
 
 
-def test_what_fits_is_what_the_ledgers_hold() -> None:
+def test_fits_counts_and_charges_are_those_of_the_ledgers() -> None:
     work = deployment([100] * 8, [28] * 8, memory=131072 * 1000)
     fits = tables.fitting(work, tables.ledgers(work)).set_index("policy")
     assert work.capacity_slots == 992  # whole pages of 16
@@ -765,22 +756,15 @@ def test_what_fits_is_what_the_ledgers_hold() -> None:
     assert fits.loc["reserve the maximum", "fit"] == 992 // 128
     assert fits.loc["pages of 16", "MiB_per_request"] == 128 * Fraction(131072, 2**20)
     work = deployment([100] * 8, [29] * 8, memory=131072 * 1000)
-    fits = tables.fitting(work, tables.ledgers(work)).set_index("policy")
     assert fits.loc["pages of 16", "fit"] == 992 // 144
     assert fits.loc["reserve the maximum", "fit"] == 992 // 256
     assert fits.loc["reserve the maximum", "unused_share"] == Fraction(127, 256)
-
-
-def test_counts_by_length_add_up() -> None:
     counts = tables.length_counts(deployment([1, 2, 3, 4, 5, 1000], [0, 0, 0, 0, 0, 24]))
     assert counts.to_dict("list") == {
         "up_to": [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
         "prompts": [1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1],
         "requests": [1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1],
     }
-
-
-def test_charges_are_the_best_of_their_cost() -> None:
     work = read_deployment(Settings("azure_conv_2023", "Llama-3.1-8B", "60GiB", page_size=24))
     sizes = [2**k for k in range(13)] + [24]
     for each in tables.charges(work):
@@ -817,7 +801,7 @@ def test_left_out_rows_are_given_by_reason() -> None:
     )
 
 
-def test_the_decision_names_its_device_or_says_that_it_is_not_measured(
+def test_the_decision_names_its_device_or_says_why_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KVLEDGER_MEASUREMENTS", str(tmp_path))
@@ -832,14 +816,9 @@ def test_the_decision_names_its_device_or_says_that_it_is_not_measured(
     assert findings.costs(decision)["read_slots"].isna().all()
     record = made_record("cuda")
     write_made(tmp_path, record)
-    decision = findings.decision_of(work)
-    text = findings.decided(decision)
     assert "In time alone, page" in text
     assert f"Reading was measured on {record.label}" in text
     assert findings.costs(decision)["read_slots"].notna().all()
-
-
-def test_a_request_too_long_to_grow_is_not_decided() -> None:
     assert findings.decision_of(ODD["beyond all memory"]()) is None
     assert "nothing is decided here" in findings.decided(None)
 

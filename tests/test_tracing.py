@@ -305,8 +305,7 @@ def only_the_book(tmp_path: Path) -> bool:
 def test_what_cannot_be_made_again(tmp_path: Path, fields: dict[str, str], message: str) -> None:
     root = checkout(tmp_path / "book")
     entry = replace(stored_catalogue(root).entries["fig-a"], **fields)
-    said = refused_input(message, remake, entry, root, tmp_path / "out")
-    assert said.isprintable()
+    assert refused_input(message, remake, entry, root, tmp_path / "out").isprintable()
     assert only_the_book(tmp_path)
 
 

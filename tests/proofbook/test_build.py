@@ -42,7 +42,7 @@ def fails_and_keeps_pages(book: Book) -> str:
 
 
 # ---------------------------------------------------------------- what a page shows
-def test_numbers_carry_kind_and_source(small: Book) -> None:
+def test_numbers_carry_kind_and_source_on_every_page(small: Book) -> None:
     page = small.page("start")
     assert 'title="fixture.answer: computed">4</a>' in page
     assert 'title="fixture.cited: cited, Smith 2020">5<sup class="kv-mark">c</sup>' in page
@@ -51,9 +51,6 @@ def test_numbers_carry_kind_and_source(small: Book) -> None:
         assert KINDS[kind][1] in page
     # A page explains the marks that it has, and no others.
     assert KINDS["cited"][1] not in small.page("slots")
-
-
-def test_numbers_of_other_pages_captions_and_tables(small: Book) -> None:
     shown = 'title="fixture.allocated: computed">40</a>'
     assert small.page("notes").count(shown) == 2
     caption = small.page("slots").split("<figcaption>")[1].split("</figcaption>")[0]
@@ -61,7 +58,7 @@ def test_numbers_of_other_pages_captions_and_tables(small: Book) -> None:
     assert "Fig. 1.1" in caption
 
 
-def test_figure_is_whole(small: Book) -> None:
+def test_figures_are_whole_and_pages_need_no_network(small: Book) -> None:
     page = small.page("slots")
     assert page.count('id="fig-fixture"') == 1
     for end in FIGURE_FILES:
@@ -71,9 +68,6 @@ def test_figure_is_whole(small: Book) -> None:
     assert 'class="only-light" src="../figures/fig-fixture.svg"' in page
     assert 'class="only-dark" src="../figures/fig-fixture.dark.svg"' in page
     assert not (small.html / "_images").exists()  # nothing is named by a hash
-
-
-def test_pages_need_no_network(small: Book) -> None:
     for path in small.html.rglob("*.html"):
         page = path.read_text(encoding="utf-8")
         assert "thebe" not in page.lower(), path
@@ -136,15 +130,12 @@ def test_edited_formula_changes_the_number_on_every_page(book: Book) -> None:
     assert book.runs() == []
 
 
-def test_edited_cell_runs_that_chapter_only(book: Book) -> None:
+def test_an_edited_cell_runs_its_chapter_only_and_edited_data_all(book: Book) -> None:
     book.log.unlink()
     book.edit("chapters/slots.ipynb", "lengths = [5, 9, 17]", "lengths = [5, 9, 18, 1]")
     book.done()
     assert book.runs() == ["slots"]
     assert 'title="fixture.allocated: computed">44</a>' in book.page("notes")
-
-
-def test_edited_data_run_everything(book: Book) -> None:
     book.log.unlink()
     (book.root / "data" / "more.csv").write_text("a\n1\n", encoding="utf-8")
     book.done()

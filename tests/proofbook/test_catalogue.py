@@ -57,7 +57,7 @@ def test_captions_are_filled_in() -> None:
     assert found["a.n"].caption is None
 
 
-def test_what_is_said_of_numbers_and_tables() -> None:
+def test_what_is_said_of_numbers_and_tables_where_they_were_first() -> None:
     table = shown_table("tab-a", "a", "Sales grow.", kind="cited", source="Smith")
     found = read(p=notebook(glued("a.n", "36.6%", value="36.6", unit="%"), table)).entries
     assert (found["a.n"].text, found["a.n"].value, found["a.n"].unit) == ("36.6%", "36.6", "%")
@@ -65,9 +65,6 @@ def test_what_is_said_of_numbers_and_tables() -> None:
     tab = found["tab-a"]
     assert (tab.kind, tab.source, tab.text) == ("cited", "Smith", "Sales grow.")
     assert (tab.caption, tab.digest, tab.alt) == ("Sales grow.", "d" * 64, None)
-
-
-def test_an_id_shown_again_stands_where_it_was_first() -> None:
     again = glued("a.n", "4")
     found = read(one=notebook(again), two=notebook(again))
     assert [(e.page, e.cell) for e in found.entries.values()] == [("one", "cell-1")]
@@ -99,8 +96,7 @@ def test_notebooks_are_refused(pages: dict[str, Any], says: str) -> None:
 @given(editions(), st.sampled_from(["", "https://book.example/v1/"]))
 @settings(max_examples=60)
 def test_a_catalogue_comes_back_from_its_files(edition: Edition, base: str) -> None:
-    by_page = sorted(edition.catalogue.entries.values(), key=lambda entry: entry.page)
-    made = book(*by_page).catalogue
+    made = book(*sorted(edition.catalogue.entries.values(), key=lambda entry: entry.page)).catalogue
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         catalogue.write_catalogue(made, where, base)
@@ -162,7 +158,7 @@ def test_files_that_are_no_catalogue(tmp_path: Path, content: bytes) -> None:
 
 
 # --- pages and addresses --------------------------------------------------------------
-def test_a_checkout_without_its_parts(tmp_path: Path) -> None:
+def test_a_checkout_without_its_parts_and_its_public_address(tmp_path: Path) -> None:
     refused_input(r"_toc\.yml", stored_catalogue, tmp_path)
     for text in ("", "[]", "format: jb-book", "root: ["):
         (tmp_path / "_toc.yml").write_text(text)
@@ -177,9 +173,6 @@ def test_a_checkout_without_its_parts(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "a"\nversion = "7.1"')
     found = stored_catalogue(tmp_path)
     assert (found.version, found.pages) == ("7.1", ("a",))
-
-
-def test_the_public_address(tmp_path: Path) -> None:
     path = tmp_path / "_config.yml"
     refused_input("cannot be read", base_url, tmp_path)
     for text in ("", "title: x", "html: {baseurl: ''}", "html:"):

@@ -124,35 +124,26 @@ def test_each_way_to_differ_is_said(old: Entry, new: Entry, ways: str, said: str
     assert said in (in_words(change) if " " not in ways else in_words(change)[1:2])
 
 
-def test_words_alone_are_no_change() -> None:
+def test_words_alone_are_no_change_and_another_sort_is_another_entry() -> None:
     old = figure("fig-a")
     new = replace(old, text="Other", caption="Other.", alt="Other.", cell="other")
     assert compare(book(old), book(new)).changed == ()
-
-
-def test_an_id_of_another_sort_is_removed_and_added() -> None:
     changes = compare(book(figure("fig-a")), book(replace(number("a"), id="fig-a")))
     assert (ids(changes.removed), ids(changes.added)) == (["fig-a"], ["fig-a"])
     assert changes.changed == ()
 
 
 # --------------------------------------------------------------------------- early editions
-def test_numbers_of_early_notebooks_are_compared_by_text() -> None:
+def test_early_notebooks_are_compared_by_what_they_hold() -> None:
     old = book(number("a.b", "9000", ""), number("a.c", "4", ""), early=["a.b", "a.c"])
     changes = compare(old, book(number("a.b", "9000", "slots"), number("a.c", "5", "slots")))
     assert [change.new.id for change in changes.changed] == ["a.c"]
     assert ids(changes.by_text) == ["a.b", "a.c"]
     assert "2 numbers are compared by the text shown" in summary(changes)[1]
-
-
-def test_figures_of_early_notebooks_are_compared_by_the_digits_there_are() -> None:
     old = book(figure("fig-a", digest=sha256("x")[:8]), figure("fig-b", digest="0" * 8))
     changes = compare(old, book(figure("fig-a", "x"), figure("fig-b", "x")))
     assert [change.new.id for change in changes.changed] == ["fig-b"]
     assert changes.by_text == ()
-
-
-def test_tables_of_early_notebooks_are_compared_by_their_rows() -> None:
     tables = [figure("tab-a", "text"), figure("tab-b", "text"), figure("tab-c", "text")]
     old = book(*tables, early=["tab-a", "tab-b", "tab-c"], table_rows={"tab-a": "1", "tab-b": "1"})
     new = book(
@@ -172,16 +163,13 @@ def test_tables_of_early_notebooks_are_compared_by_their_rows() -> None:
 
 
 # --------------------------------------------------------------------------- in words
-def test_the_summary_counts_each_sort() -> None:
+def test_the_summary_counts_each_sort_and_closes_long_parts() -> None:
     old = book(number("a.b"), figure("fig-a"), number("a.gone"), name="0.1.0")
     new = book(number("a.b", "5"), figure("fig-a"), figure("tab-a"), figure("tab-b"), name="0.2.0")
     assert summary(compare(old, new)) == [
         "From 0.1.0 to 0.2.0: 1 number changed; 2 tables added; 1 number removed; 1 figure is the "
         "same."
     ]
-
-
-def test_many_additions_stay_a_line_in_a_part_that_is_closed() -> None:
     many = [number(f"a.n{i}", page="chapters/second") for i in range(500)]
     text = markdown(compare(book(number("a.b")), book(number("a.b"), *many)))
     opened, rest = text.split("<details")
@@ -190,9 +178,6 @@ def test_many_additions_stay_a_line_in_a_part_that_is_closed() -> None:
     assert [line[:20] for line in rest.splitlines() if line.startswith("-")] == [
         "- Added: 500 numbers"
     ]
-
-
-def test_a_page_that_is_gone_is_said_to_be() -> None:
     text = markdown(compare(book(number("a.b", page="chapters/<old>")), book()))
     assert "<summary><code>&lt;old&gt;</code>, a page that is gone: 1 removed</summary>" in text
     assert not re.search("<(?!/?(details|summary|code))", text)

@@ -111,8 +111,7 @@ def test_what_is_not_compared_is_what_nbval_skips() -> None:
 
 @given(OUTPUTS, OUTPUTS)
 def test_what_nbval_tells_apart_has_another_digest(one: list[Any], other: list[Any]) -> None:
-    same = checks.compared(one) == checks.compared(other)
-    assert same == nbval_says_same(one, other)
+    assert (checks.compared(one) == checks.compared(other)) == nbval_says_same(one, other)
 
 
 @given(OUTPUTS)
@@ -222,10 +221,9 @@ def test_the_date_of_what_must_have_one(tmp_path: Path, monkeypatch: pytest.Monk
 
 def git(root: Path, *arguments: str) -> str:
     who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
+    return subprocess.run(
         ["git", *who, *arguments], cwd=root, check=True, capture_output=True, encoding="utf-8"
-    )
-    return done.stdout.strip()
+    ).stdout.strip()
 
 
 def test_a_commit_is_named_where_its_files_are_those_checked(tmp_path: Path) -> None:
@@ -551,8 +549,7 @@ def test_the_table_of_checks() -> None:
 
 
 def test_the_table_of_versions() -> None:
-    rows = cells(page_checks.versions_table(known(), ["chapters/a", "chapters/b"]))
-    assert rows == [
+    assert cells(page_checks.versions_table(known(), ["chapters/a", "chapters/b"])) == [
         ["what", "2 chapters"],
         ["python", "3.11.2"],
         ["numpy", "2.4.6"],

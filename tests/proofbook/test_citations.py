@@ -159,7 +159,9 @@ def test_all_files_say_the_same(made: tuple[Catalogue, Path]) -> None:
         assert entry.digest[:8] in found.fields["note"]
 
 
-def test_drawings_lead_back_to_their_page(made: tuple[Catalogue, Path]) -> None:
+def test_drawings_lead_back_to_their_page_however_often_published(
+    made: tuple[Catalogue, Path],
+) -> None:
     catalogue, folder = made
     publish(catalogue, folder)
     about = json.loads((folder / "figures" / "fig-toy.json").read_text(encoding="utf-8"))
@@ -171,10 +173,6 @@ def test_drawings_lead_back_to_their_page(made: tuple[Catalogue, Path]) -> None:
         assert (stamp["page"], stamp["cell"]) == ("chapters/toy", "toy-cell")
         assert (stamp["version"], stamp["licence"]) == ("1.2", "CC BY 4.0")
     assert about["caption"] == "Only 40 slots."
-
-
-def test_to_publish_again_changes_nothing(made: tuple[Catalogue, Path]) -> None:
-    catalogue, folder = made
     publish(catalogue, folder, "https://book.example")
     places = [folder, folder / "figures", folder / "tables"]
     first = {p: p.read_bytes() for place in places for p in place.glob("*.*")}

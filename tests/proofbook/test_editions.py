@@ -32,15 +32,12 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_the_book_here(checkout: Path) -> None:
+def test_the_book_here_built_and_in_a_file(checkout: Path, tmp_path: Path) -> None:
     found = edition(".")
     assert found == edition(".", checkout) == this_book(checkout)
     assert (found.name, list(found.catalogue.entries)) == ("0.2.0 here", ["a.b", "tab-a", "a.c"])
     assert found.catalogue.entries["a.c"].page == "chapters/second"
     assert found.printed.table_rows == {"tab-a": sha256("1  2")}
-
-
-def test_a_built_book_and_a_file_of_the_same(checkout: Path, tmp_path: Path) -> None:
     made = book(number("a.b"), figure("fig-a"), figure("tab-a"))
     write_catalogue(made.catalogue, tmp_path)
     assert edition(str(tmp_path)).catalogue == made.catalogue
@@ -67,8 +64,7 @@ def test_what_is_no_edition(checkout: Path, name: str, says: str) -> None:
 @given(st.text(min_size=1, max_size=30))
 @settings(max_examples=25)
 def test_whatever_a_name_holds_its_error_is_one_line(text: str) -> None:
-    said = refused_input("accepted: a release, a built book", edition, f"--{text}")
-    assert "\n" not in said
+    assert "\n" not in refused_input("accepted: a release, a built book", edition, f"--{text}")
 
 
 NONE = '{"version": "1", "source_digest": "", "numbers": [], "figures": [], "tables": [], %s}'

@@ -196,9 +196,7 @@ def test_no_sanitiser_hides_digits(pytestconfig: pytest.Config) -> None:
     """Nothing in this project softens the comparison."""
     assert pytestconfig.getoption("nbval_sanitize_with", None) is None
     names = ("pyproject.toml", "Makefile", ".ci/run", "pytest.ini", "tox.ini", "setup.cfg")
-    files = [ROOT / name for name in names] + sorted((ROOT / "tests").glob("conftest.py"))
-    for file in files:
+    for file in [ROOT / name for name in names] + sorted((ROOT / "tests").glob("conftest.py")):
         if file.is_file():
-            text = file.read_text(encoding="utf-8")
-            found = re.search(r"sanitize|nbval-lax|NBVAL_IGNORE", text)
+            found = re.search(r"sanitize|nbval-lax|NBVAL_IGNORE", file.read_text(encoding="utf-8"))
             assert found is None, f"{file.name}: {found}"

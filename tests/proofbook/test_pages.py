@@ -51,7 +51,9 @@ def resolved(page: str, href: str) -> str:
 
 
 # ---------------------------------------------------------------- numbers
-def test_a_number_leads_to_its_row_and_says_what_it_is(pages_book: Book) -> None:
+def test_every_entry_has_its_anchor_once_and_a_number_leads_to_its_row(
+    pages_book: Book, pages_catalogue: Catalogue
+) -> None:
     (found, again) = link_of(pages_book.page("start"), "fixture.answer")
     assert found["class"] == "kv-number kv-computed"
     assert found["id"] == "n-fixture.answer"
@@ -59,11 +61,6 @@ def test_a_number_leads_to_its_row_and_says_what_it_is(pages_book: Book) -> None
     assert found["title"] == "fixture.answer: computed"
     assert "id" not in again  # an anchor is one place
     assert again["href"] == found["href"]
-
-
-def test_every_entry_has_its_anchor_once_on_its_page_and_nowhere_else(
-    pages_book: Book, pages_catalogue: Catalogue
-) -> None:
     counts = {page: Counter(re.findall(r'\bid="([^"]+)"', pages_book.page(page))) for page in PAGES}
     assert {entry.what for entry in pages_catalogue.entries.values()} == {
         "number",
@@ -75,9 +72,6 @@ def test_every_entry_has_its_anchor_once_on_its_page_and_nowhere_else(
             assert count[entry.anchor] == (entry.page == f"chapters/{page}"), (entry.id, page)
         assert counts[entry.page.removeprefix("chapters/")][f"cell-{entry.cell}"] == 1
     assert all(n == 1 for count in counts.values() for n in count.values())
-
-
-def test_a_number_that_no_sentence_shows_is_anchored_at_its_cell(pages_book: Book) -> None:
     cell = pages_book.page("start").split('id="cell-unseen"')[1].split('class="cell_input')[0]
     assert 'id="n-fixture.unseen"' in cell
 

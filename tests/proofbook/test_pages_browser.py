@@ -242,12 +242,10 @@ def test_the_citation_is_copied(visit: Opener, pages_catalogue: Catalogue, id: s
     page = visit(f"{pages_catalogue.entries[id].page}.html")
     line = page.get_by_role("group", name=f"Cite, fetch or trace {id}")
     is_number = id == "fixture.answer"
-    opener = page.locator(ANSWER).first if is_number else line.get_by_text(f"Cite {id}")
-    opener.focus()
+    (page.locator(ANSWER).first if is_number else line.get_by_text(f"Cite {id}")).focus()
     page.keyboard.press("Enter")
     for name, cited in (("BibTeX", citing.bibtex), ("text", citing.plain)):
-        buttons = page if is_number else line
-        buttons.get_by_role("button", name=f"Copy {name}").click()
+        (page if is_number else line).get_by_role("button", name=f"Copy {name}").click()
         expect(page.get_by_role("status")).to_have_text(f"{name} copied.")
         assert clipboard(page) == cited(pages_catalogue.entries[id], pages_catalogue, "")
 

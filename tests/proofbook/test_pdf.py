@@ -81,8 +81,7 @@ def leaves(file: Path) -> list[str]:
     document = pypdfium2.PdfDocument(file)
     texts = []
     for index in range(len(document)):
-        text = document[index].get_textpage().get_text_range().replace("\r\n", "\n")
-        lines = text.split("\n")
+        lines = document[index].get_textpage().get_text_range().replace("\r\n", "\n").split("\n")
         if index and str(index + 1) in lines[:3]:
             lines = lines[lines.index(str(index + 1)) + 1 :]
         texts.append("\n".join(lines))
@@ -139,7 +138,9 @@ def alts(document: pikepdf.Pdf, role: str) -> list[str]:
     return [str(tag.get("/Alt", "")) for tag in tags if tag.get("/S") == role]
 
 
-def test_tagged_with_title_language_and_author(printed: Printed, document: pikepdf.Pdf) -> None:
+def test_tags_hold_title_language_author_alt_texts_and_formulas(
+    printed: Printed, document: pikepdf.Pdf
+) -> None:
     config = yaml.safe_load((printed.root / "_config.yml").read_text(encoding="utf-8"))
     root = document.Root
     assert root.MarkInfo.Marked is True or str(root.MarkInfo.Marked) == "true"
@@ -149,20 +150,12 @@ def test_tagged_with_title_language_and_author(printed: Printed, document: pikep
     assert str(document.docinfo.get("/Author", "")) == config.get("author", "")
     roles = {str(element.get("/S")) for element in elements(root.StructTreeRoot)}
     assert {"/Document", "/H1", "/H2", "/P", "/Table", "/TH", "/TD", "/Figure", "/Link"} <= roles
-
-
-def test_every_drawing_has_its_alt_text_in_the_tags(
-    printed: Printed, document: pikepdf.Pdf
-) -> None:
     words = {squeezed(alt) for alt in alts(document, "/Figure")}
     assert "" not in words
     images = (a.select("figure img.only-light") for a in printed.articles())
     shown = [str(image["alt"]) for found in images for image in found]
     assert shown
     assert [alt for alt in shown if squeezed(alt) not in words] == []
-
-
-def test_formulas_are_tagged_with_words(printed: Printed, document: pikepdf.Pdf) -> None:
     formulas = alts(document, "/Formula")
     written = sum(len(article.find_all("math")) for article in printed.articles())
     assert written
@@ -187,13 +180,10 @@ def expected_outline(printed: Printed) -> list[tuple[int, str]]:
     return found
 
 
-def test_outline_is_the_table_of_contents(printed: Printed, document: pikepdf.Pdf) -> None:
-    assert [(depth, title) for depth, title, _ in outline(document)] == expected_outline(printed)
-
-
-def test_contents_give_the_page_on_which_each_heading_stands(
+def test_outline_and_contents_give_each_heading_and_its_page(
     printed: Printed, document: pikepdf.Pdf
 ) -> None:
+    assert [(depth, title) for depth, title, _ in outline(document)] == expected_outline(printed)
     pages = leaves(printed.file)
     contents = squeezed("".join(pages[1 : min(at for _, _, at in outline(document)) - 1]))
     for depth, title, at in outline(document):
@@ -202,7 +192,7 @@ def test_contents_give_the_page_on_which_each_heading_stands(
             assert squeezed(f"{title}{at}") in contents, title
 
 
-def test_every_link_leads_to_the_page_of_its_target(
+def test_every_link_leads_to_its_target_and_to_a_figure_s_caption(
     printed: Printed, document: pikepdf.Pdf
 ) -> None:
     named = destinations(document)
@@ -220,9 +210,6 @@ def test_every_link_leads_to_the_page_of_its_target(
     assert inner > len(printed.chapters())
     for chapter in printed.chapters():
         assert chapter.name.rpartition("/")[2] in named
-
-
-def test_a_link_to_a_figure_leads_to_its_caption(printed: Printed, document: pikepdf.Pdf) -> None:
     numbers = printing.page_numbers(printed.file.read_bytes())
     seen = 0
     for article in printed.articles():
@@ -259,13 +246,10 @@ def test_headings_captions_and_paragraphs_with_their_numbers_are_all_there(
     assert numbers
 
 
-def test_cover_says_version_digest_citation_and_check(printed: Printed) -> None:
+def test_cover_says_what_it_is_and_what_is_left_out_says_so(printed: Printed) -> None:
     cover = squeezed(leaves(printed.file)[0])
     for words in ("source digest", "How to cite", "Checked", KINDS["cited"][1]):
         assert squeezed(words) in cover
-
-
-def test_what_is_left_out_says_so(printed: Printed) -> None:
     whole = squeezed("".join(leaves(printed.file)))
     for chapter in printed.chapters():
         if chapter.name in LEFT_OUT:
@@ -290,14 +274,13 @@ def test_no_path_of_this_machine_and_no_file_address(printed: Printed) -> None:
         assert trace not in text
 
 
-def test_every_leaf_is_a4_and_none_is_empty(printed: Printed, document: pikepdf.Pdf) -> None:
+def test_every_leaf_is_a4_none_is_empty_and_drawings_are_vectors(
+    printed: Printed, document: pikepdf.Pdf
+) -> None:
     for page, text in zip(document.pages, leaves(printed.file), strict=True):
         sides = sorted(float(side) for side in page.mediabox[2:])
         assert sides == pytest.approx([595.3, 841.9], abs=1)
         assert len(text.strip()) > 20
-
-
-def test_drawings_are_vectors(document: pikepdf.Pdf) -> None:
     assert [name for page in document.pages for name in page.get_images()] == []
 
 
@@ -537,21 +520,14 @@ def test_ids_that_chapters_share_become_each_chapters_own() -> None:
     main = soup.find("main")
     assert isinstance(main, Tag)
     assert [link["href"] for link in main.find_all("a")] == ["#a--s", "#b--s", "#a"]
-
-
-def test_an_id_named_like_a_chapter_gives_way() -> None:
     soup = BeautifulSoup(
         one({"a": '<h1>A</h1><p id="b">p</p><a href="#b">x</a>', "b": "<h1>B</h1>"}), "html.parser"
     )
     assert [tag.name for tag in soup.find_all(id="b")] == ["div"]
     assert soup.select_one('main a[href="#a--b"]') is not None
-
-
-def test_chapters_may_be_named_as_the_printed_lists_are() -> None:
     figure = '<figure id="f"><span class="caption-number">Fig. 1</span><span class="caption-text">T'
     pages = {"figures": f"<h1>A</h1>{figure}</span></figure>", "contents": "<h1>B</h1>"}
     soup = BeautifulSoup(one(pages), "html.parser")
-    ids = [str(tag["id"]) for tag in soup.find_all(id=True)]
     assert len(ids) == len(set(ids))
     assert {"figures", "contents", "f"} <= set(ids)
 
@@ -632,10 +608,9 @@ def test_a_missing_page_and_a_page_without_article_are_named() -> None:
 
 def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
     odd = Cover('B "x" </style><b>', "A & B", "en", "1", "ab" * 32, "CC", "Never.", "2026")
-    html = assemble(
+    head = assemble(
         {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'}, [Chapter("a", 1, None)], odd
-    )({})
-    head = html.split("</head>")[0]
+    )({}).split("</head>")[0]
     assert head.count("</style>") == 1
     assert "<b>" not in head
 

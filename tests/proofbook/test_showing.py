@@ -199,8 +199,7 @@ def test_an_exact_value_loses_nothing(value: Fraction) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_float_keeps_twelve_digits(value: float) -> None:
-    found = quantity("a.b", value, ".3g", unit="").value
-    assert float(found) == pytest.approx(value, rel=1e-11)
+    assert float(quantity("a.b", value, ".3g", unit="").value) == pytest.approx(value, rel=1e-11)
 
 
 # --- published numbers ----------------------------------------------------------------
@@ -490,7 +489,7 @@ def colours(svg: str) -> set[str]:
     return set(re.findall(r"#[0-9a-f]{6}", svg.lower()))
 
 
-def test_dark_drawing_swaps_three_colours(tmp_path: Path) -> None:
+def test_dark_drawing_swaps_three_colours_and_words_are_readable(tmp_path: Path) -> None:
     proofbook.figure("fig-bars", draw(), DATA, ALT)
     light, dark = (
         (tmp_path / "figures" / f"fig-bars{end}.svg").read_text() for end in ("", ".dark")
@@ -506,8 +505,6 @@ def test_dark_drawing_swaps_three_colours(tmp_path: Path) -> None:
     assert pattern
     assert proofbook.style.INK["light"].faint in pattern.group()
 
-
-def test_dark_and_light_words_are_readable() -> None:
     def luminance(colour: str) -> float:
         channels = np.array(to_rgb(colour))
         linear = np.where(

@@ -74,14 +74,11 @@ def test_every_figure_and_table_is_listed_with_its_files(
             assert (nowhere.html / f"{entry.what}s" / f"{entry.id}.{end}").is_file()
 
 
-def test_a_figure_has_the_number_that_its_caption_has(nowhere: Book) -> None:
+def test_figures_are_listed_by_section_with_number_and_both_drawings(nowhere: Book) -> None:
     (number,) = re.findall(
         r'caption-number">(Fig\. [\d.]+)', nowhere.page("slots").split('id="fig-fixture"')[1]
     )
     assert f">{number}: Larger pages hold more slots</a>" in nowhere.page("figures")
-
-
-def test_sections_are_the_pages_that_show_something(nowhere: Book) -> None:
     page = nowhere.page("figures")
     assert re.findall(r'<section id="((?:figure|table)s-[\w-]+)"', page) == [
         "figures-slots",
@@ -89,10 +86,6 @@ def test_sections_are_the_pages_that_show_something(nowhere: Book) -> None:
     ]
     assert 'href="#figures-slots"' in page  # in the page's own contents
     assert '<a href="slots.html">1. Slots</a>' in page
-
-
-def test_figures_are_shown_by_their_own_drawings_for_both_modes(nowhere: Book) -> None:
-    page = nowhere.page("figures")
     for mode, end in (("light", "svg"), ("dark", "dark.svg")):
         (tag,) = re.findall(rf'<img class="only-{mode}"[^>]*>', page)
         assert f'src="../figures/fig-fixture.{end}"' in tag
@@ -100,7 +93,9 @@ def test_figures_are_shown_by_their_own_drawings_for_both_modes(nowhere: Book) -
         assert re.search(r'alt="A line rises[^"]*\."', tag)
 
 
-def test_the_archive_holds_what_the_page_offers(nowhere: Book, catalogue: Catalogue) -> None:
+def test_the_archive_holds_what_the_page_offers_and_names_what_is_not_there(
+    nowhere: Book, catalogue: Catalogue
+) -> None:
     page = nowhere.page("figures")
     offered = re.findall(r'href="\.\./((?:figures|tables)/[^"]+)"', page)
     content = (nowhere.html / "figures.zip").read_bytes()
@@ -110,19 +105,17 @@ def test_the_archive_holds_what_the_page_offers(nowhere: Book, catalogue: Catalo
         assert names == sorted({*offered, "numbers.json", "figures.json", "tables.json"})
         for name in names:
             assert packed.read(name) == (nowhere.html / name).read_bytes(), name
-    shown = re.findall(r"figures\.zip</a> \((\d+\.\d) MB\)", page)
-    assert shown == [f"{len(content) / 1e6:.1f}"]
+    assert re.findall(r"figures\.zip</a> \((\d+\.\d) MB\)", page) == [f"{len(content) / 1e6:.1f}"]
     assert "1 figure and 1 table," in page
-
-
-def test_a_file_that_is_not_there_is_named(catalogue: Catalogue, nowhere: Book) -> None:
     figures, tables = nowhere.html / "figures", nowhere.html / "tables"
     assert len(listed_files(catalogue, figures, tables)) == sum(map(len, OFFERED.values()))
     with pytest.raises(InputError, match=r"tab-fixture, shown on chapters/slots: no tab-fixture"):
         listed_files(catalogue, figures, figures)
 
 
-def test_every_number_is_listed(nowhere: Book, catalogue: Catalogue) -> None:
+def test_every_number_is_listed_in_tables_that_can_be_read_aloud(
+    nowhere: Book, catalogue: Catalogue
+) -> None:
     page = nowhere.page("numbers")
     numbers = [e for e in catalogue.entries.values() if e.what == "number"]
     assert len(numbers) == 4
@@ -139,10 +132,6 @@ def test_every_number_is_listed(nowhere: Book, catalogue: Catalogue) -> None:
         assert words[4].startswith(entry.kind)
         assert (entry.source or "") in words[4]
         assert words[5] == entry.digest[:8]
-
-
-def test_number_tables_can_be_read_aloud(nowhere: Book) -> None:
-    page = nowhere.page("numbers")
     tables = re.findall(r'<div class="kv-table kv-numbers".*?</table>', page, re.DOTALL)
     assert len(tables) == 2  # one for each page that shows a number
     for table in tables:
@@ -150,16 +139,13 @@ def test_number_tables_can_be_read_aloud(nowhere: Book) -> None:
         assert table.count("<caption>") == 1
         assert table.count('<th scope="col">') == 6
         assert table.count('<th scope="row">') == table.count("<tr ")
-
-
-def test_a_source_leads_to_its_reference(nowhere: Book) -> None:
     (href,) = re.findall(r'cited: <a href="([^"]+)">Smith 2020</a>', nowhere.page("numbers"))
     page, anchor = href.split("#")
     assert f'id="{anchor}"' in (nowhere.html / "chapters" / page).read_text(encoding="utf-8")
     assert "measured: <code>data/run.json</code>" in nowhere.page("numbers")
 
 
-def test_the_example_quotes_a_number(tmp_path: Path) -> None:
+def test_the_example_quotes_a_number_and_the_fields_are_those_of_the_files(tmp_path: Path) -> None:
     text = (ROOT / "chapters" / "numbers.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     write_catalogue(stored_catalogue(ROOT), tmp_path)
@@ -169,10 +155,6 @@ def test_the_example_quotes_a_number(tmp_path: Path) -> None:
     slots = sum(-(-tokens // 4) * 4 for tokens in (5, 9, 17))  # of whole pages
     digest = hashlib.sha256(f"paged.p4.allocated_slots\0{slots}\0slots".encode()).hexdigest()
     assert said == f"{slots} slots as of {digest[:8]}\n"
-
-
-def test_the_fields_are_those_of_the_files() -> None:
-    text = (ROOT / "chapters" / "numbers.md").read_text(encoding="utf-8")
     rows = text.split("| field | is |")[1].split("\n\n")[0].splitlines()
     named = " ".join(row.split("|")[1] for row in rows if row.startswith("|"))
     (entry, *_) = stored_catalogue(ROOT).entries.values()
@@ -203,7 +185,7 @@ def test_an_archive_depends_on_contents_and_date_alone(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- addresses
-def test_without_an_address_none_is_made_up(nowhere: Book) -> None:
+def test_every_chapter_has_a_card_and_without_an_address_none_is_made_up(nowhere: Book) -> None:
     assert not (nowhere.html / "sitemap.xml").exists()
     for name, page in pages(nowhere).items():
         about = meta(page)
@@ -211,9 +193,6 @@ def test_without_an_address_none_is_made_up(nowhere: Book) -> None:
         assert "og:image" not in about, name
         assert 'rel="canonical"' not in page or name == "index.html", name
         assert "https://" not in re.sub(r"<!--.*?-->", "", page.split("</head>")[0]), name
-
-
-def test_every_chapter_has_a_card(nowhere: Book) -> None:
     for name, page in chapters(nowhere).items():
         about = meta(page)
         assert about["og:title"], name
@@ -226,7 +205,7 @@ def test_every_chapter_has_a_card(nowhere: Book) -> None:
     assert about["og:description"] == about["description"]
 
 
-def test_with_an_address_all_are_whole(public: Book) -> None:
+def test_with_an_address_all_are_whole_and_the_map_lists_every_chapter(public: Book) -> None:
     for name, page in chapters(public).items():
         about = meta(page)
         assert about["og:url"] == f"{BASE}{name}"
@@ -238,9 +217,6 @@ def test_with_an_address_all_are_whole(public: Book) -> None:
             assert size == list(image.size)
         assert about["og:image:alt"].startswith("A line rises")
         assert not (public.html / "_images").exists()
-
-
-def test_the_map_lists_every_chapter(public: Book) -> None:
     root = ElementTree.parse(public.html / "sitemap.xml").getroot()
     space = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
     assert root.tag == f"{space}urlset"
@@ -300,13 +276,10 @@ def _anchors(page: str) -> str:
     return " ".join(f'<a href="{unescape(t[1])}"' for t in targets if t)
 
 
-def test_links_are_read_from_markup_alone() -> None:
+def test_links_are_read_from_markup_alone_and_none_is_lost(tmp_path: Path) -> None:
     page = '<a class="x" href="https://a.example/?a=1&amp;b=2">A</a> <code>https://b.example</code>'
     assert links_of(page) == ["https://a.example/?a=1&b=2"]
     assert links_of('<a href="//c.example">C</a><link href="https://d.example">') == []
-
-
-def test_no_link_is_lost_between_pages(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "b.html").write_text('<a href="https://x.example/">', encoding="utf-8")
     (tmp_path / "deep" / "a.html").write_text('<a href="https://x.example/">', encoding="utf-8")
