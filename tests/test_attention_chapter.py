@@ -112,15 +112,14 @@ def test_the_chapter_holds_its_contracts_whatever_was_measured(each: Told) -> No
     assert not re.search(r"\b(nan|None|inf)\b", page)
 
 
-def test_nothing_but_values_differs_between_the_states(nothing: Told, cpu: Told, gpu: Told) -> None:
+def test_the_states_differ_in_values_and_say_what_was_measured(
+    nothing: Told, cpu: Told, gpu: Told
+) -> None:
     assert list(nothing.glued) == list(cpu.glued) == list(gpu.glued)
     assert list(nothing.tables) == list(cpu.tables) == list(gpu.tables)
     tables = [[t.split("Measured:")[0] for t in each.tables.values()] for each in (cpu, gpu)]
     captions = [[text.split("\n")[0] for text in each] for each in tables]
     assert captions[0] == captions[1]
-
-
-def test_the_first_line_says_what_was_measured(nothing: Told, cpu: Told, gpu: Told) -> None:
     lines = [each.page().split("\n")[2] for each in (nothing, cpu, gpu)]
     assert lines[0].startswith("No record has been taken, from a GPU or from any other device")
     assert lines[1].startswith("No record from a GPU has been taken. What is shown was measured on")

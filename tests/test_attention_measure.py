@@ -20,7 +20,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from conftest import refused, refused_input
+from conftest import ROOT, refused, refused_input
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +45,6 @@ from kvledger.measure.measurement import Measurement, take_record
 from kvledger.measure.peers import Peer
 from kvledger.measure.record import CaseShape, Record, read_record, write_record
 
-ROOT = Path(__file__).resolve().parent.parent
 Patch = pytest.MonkeyPatch
 CPU = torch.device("cpu")
 SMALL = sweeps.ModelHeads("Small-1", 4, 2, 16, 16)
@@ -365,14 +364,11 @@ def test_rounds_stop_in_time_but_not_below_the_fewest(
     assert kept == [each for each in watch.timed if each.seconds]
 
 
-def test_short_calls_are_repeated_and_one_that_does_not_fit_is_named(monkeypatch: Patch) -> None:
+def test_short_calls_are_repeated_and_host_seconds_are_those_of_one(monkeypatch: Patch) -> None:
     watch = Scripted(monkeypatch, long=1.0, short=1e-3, shorter=1e-9)
     assert [each.calls for each in watch.timed] == [1, 5, 200]
     with pytest.raises(DoesNotFitError, match="5 repetitions of long do not fit into the time"):
         watch.rounds(4.0)
-
-
-def test_host_seconds_are_those_of_one_call() -> None:
     now = iter([10.0, 16.0])
     calls = Counter[str]()
     timed = Timed("it", lambda: calls.update(["it"]), "host", calls=3)

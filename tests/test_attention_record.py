@@ -211,7 +211,7 @@ def test_a_ratio_and_a_share_by_hand() -> None:
     assert frame.share.tolist() == [case.kv_bytes / s / copied for s in (2.0, 2.0, 6.0, 4.0)]
 
 
-def test_pages_and_host_work_are_counted() -> None:
+def test_a_record_counts_pages_and_host_work_and_says_what_it_is(record: Record) -> None:
     record = made_record(cases=[made_trace_case(LLAMA3, [5, 16, 17])])
     assert next(t for t in record.timings if t.page_size == 16).pages == 1 + 1 + 2
     work = HostTiming("hash_pages", 16, 1, 64, 4, "pages", (1.0, 3.0, 2.0))
@@ -222,9 +222,6 @@ def test_pages_and_host_work_are_counted() -> None:
     assert frame.seconds_per_token.tolist() == [2 / 64] * 2
     assert frame.seconds_per_unit.iloc[0] == 0.5
     assert np.isnan(frame.seconds_per_unit.iloc[1])
-
-
-def test_a_record_says_what_it_is(record: Record) -> None:
     assert record.label == "Test device, a GPU, 2026-01-02"
     assert record.main_case.id == "llama-3.1-8b.b64.c8192"
     assert record.timings[0].median_s == np.median(record.timings[0].seconds)

@@ -105,7 +105,7 @@ def test_the_peer_in_view(peers: dict[str, MadePeer], chosen: str | None) -> Non
 
 
 # --------------------------------------------------------------------------- frames
-def test_the_sweep_holds_every_timing_of_the_main_case_once() -> None:
+def test_the_sweep_holds_every_timing_once_and_losses_part_the_time() -> None:
     record = made_record("cuda")
     frame = attention_report.main_sweep(record)
     timed = [t for t in record.timings if t.case == record.main_case.id]
@@ -118,9 +118,6 @@ def test_the_sweep_holds_every_timing_of_the_main_case_once() -> None:
         assert row["ratio"] == pytest.approx(np.median(np.divide(t.seconds, base.seconds)))
         assert row["share"] == pytest.approx(attention_report.share(record, t))
         assert row["baseline"] == ("triton" if t.peer == "triton" else "sdpa")
-
-
-def test_losses_part_the_time_without_a_rest() -> None:
     record = made_record("cuda", noise=SHARP)
     made = GPU_PEERS["triton"]
     frame = attention_report.losses(record).set_index("page size").astype(float)
@@ -163,7 +160,7 @@ def test_every_case_has_its_row_and_its_cost() -> None:
     assert set(attention_report.bars(without)["verdict"]) == {"not in this record"}
 
 
-def test_absences_of_one_reason_stand_in_one_row() -> None:
+def test_absences_and_host_work_are_gathered_by_reason_and_by_step() -> None:
     record = made_record("cuda")
     main = record.main_case.id
     absent = [Absence("flex_paged", main, p, f"takes pages from 16, not {p}") for p in (1, 2, 8)]
@@ -174,9 +171,6 @@ def test_absences_of_one_reason_stand_in_one_row() -> None:
         ["FlashInfer", "anything", "flashinfer cannot be imported"],
         ["cuDNN", "5 cases", "no time was left"],
     ]
-
-
-def test_host_work_is_of_a_step_or_of_a_prompt_token() -> None:
     record = made_record("cuda", noise=SHARP)
     frame = attention_report.host_work(record).set_index(["what", "page_size"])
     held, requests = 256 * 1024, 256
@@ -247,7 +241,7 @@ def test_two_page_sizes_cost_the_same_at_their_even_cost(pair: tuple[int, int]) 
     assert kv.best_page_size(total, even / 2, pair).page_size == pair[0]
 
 
-def test_a_step_is_open_unless_its_whole_interval_is_on_one_side() -> None:
+def test_a_step_is_open_unless_it_is_on_one_side_and_times_on_a_line() -> None:
     frame = attention_costs.steps(made_record("cuda", noise=0.004), TRACES).set_index("pages of")
     seen = set()
     for pages, row in frame.iterrows():
@@ -259,9 +253,6 @@ def test_a_step_is_open_unless_its_whole_interval_is_on_one_side() -> None:
         assert row["Azure chat"] == f"{expected}: {float(need):.4f}"
         seen.add(expected)
     assert seen == {"larger", "smaller", "open"}
-
-
-def test_times_that_are_on_no_line_are_said_to_be_on_none() -> None:
     record = made_record("cuda")
     small = {t: t.peer == "triton" and t.page_size < 16 for t in record.timings}
     bent = tuple(

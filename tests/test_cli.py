@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from attention_records import made_record, write_made
 from command_line import ENVIRONMENT, answer, on_a_terminal, refusal, run, said
-from conftest import refused
+from conftest import ROOT, refused
 from editions import book, number
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,6 @@ from kvledger.traces.derivation import load_requests
 from proofbook.catalogue import Entry, write_catalogue
 from proofbook.catalogue.editions import edition
 
-ROOT = Path(__file__).resolve().parent.parent
 Capture = pytest.CaptureFixture[str]
 
 
@@ -86,7 +85,9 @@ def test_account_of_lengths_and_of_costs(capsys: Capture, lengths: str) -> None:
     assert [row[4] for row in corners] == ["28,087", "112,347", "262,144", "1,048,576", "any"]
 
 
-def test_account_of_a_committed_trace(capsys: Capture) -> None:
+def test_account_of_a_committed_trace_of_its_prompts_and_of_a_gzipped_one(
+    capsys: Capture, tmp_path: Path
+) -> None:
     arguments = ["--page-size", "16,32", "--reserve", "2048,pow2", "--model", "Llama-3.1-8B"]
     out = said(["account", "azure_conv_2023", *arguments, "--kv-memory", "60GiB"], capsys)
     trace = load_lengths("azure_conv_2023").total
@@ -103,9 +104,6 @@ def test_account_of_a_committed_trace(capsys: Capture) -> None:
     fit = slots * trace.n_requests // paged.allocated_slots
     assert table["pages of 16"][-1] == f"{fit:,}"
     assert f"60GiB hold {slots:,} slots of Llama-3.1-8B" in out
-
-
-def test_account_of_prompts_alone_and_of_a_gzipped_trace(capsys: Capture, tmp_path: Path) -> None:
     assert "8,819 prompts, 18,059,974 tokens" in said(
         ["account", "azure_code_2023", "--of", "prompt", "--page-size", "16"], capsys
     )
@@ -177,7 +175,9 @@ def test_models_lists_all_that_are_known_or_those_named(capsys: Capture) -> None
     assert table["model"][-1] == "slots in 60GB"
 
 
-def test_a_model_by_config_and_ranks(tmp_path: Path, capsys: Capture) -> None:
+def test_models_by_config_and_ranks_and_layers_by_what_they_keep(
+    tmp_path: Path, capsys: Capture
+) -> None:
     config = {
         "model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "hidden_size": 4096, "torch_dtype": "bfloat16",
@@ -190,9 +190,6 @@ def test_a_model_by_config_and_ranks(tmp_path: Path, capsys: Capture) -> None:
     assert found["models"][0]["name"] == "mine"
     found = answer(["account", "--lengths", "5", "--model", str(path), "--dtype", "fp8"], capsys)
     assert found["model"]["kv_bytes_per_token"] == 65536
-
-
-def test_layers_by_what_they_keep(capsys: Capture) -> None:
     (model,) = answer(["models", "Gemma-2-9B"], capsys)["models"]
     assert sum(g["kv_bytes_per_token"] for g in model["groups"]) == model["kv_bytes_per_token"]
     growing = [g["kv_bytes_per_token"] for g in model["groups"] if g["window"] is None]

@@ -530,7 +530,9 @@ def read_by_both(page: Page, files: list[str], folder: Path) -> int:
     return both
 
 
-def test_files_whole_or_damaged_are_read_as_by_the_package(page: Page, tmp_path: Path) -> None:
+def test_files_whole_or_damaged_are_read_as_by_the_package_or_refused(
+    page: Page, tmp_path: Path
+) -> None:
     files = [*GOOD.values()]
     files += ["\ufeff" + text for text in GOOD.values()]
     files += [text.replace("\r\n", "\n").replace("\n", "\r\n") for text in GOOD.values()]
@@ -545,9 +547,6 @@ def test_files_whole_or_damaged_are_read_as_by_the_package(page: Page, tmp_path:
             text = text[:at] + draw.choice(("", "", *'0,9.-"\nx ]}{ é')) + text[at + cut :]
         files.append(text)
     assert 50 < read_by_both(page, files, tmp_path) < 390
-
-
-def test_another_form_is_refused_with_one_line(page: Page) -> None:
     wanted = OTHER | WRONG
     for (text, words), got in zip(wanted.items(), read_by_page(page, [*wanted]), strict=True):
         assert words in got.get("error", ""), text

@@ -36,7 +36,7 @@ from attention_records import made_record, write_made
 from browser.driver import FLAGS, find_chromium
 from browser.whole import violations
 from command_line import ENVIRONMENT, KVLEDGER, run
-from conftest import refused
+from conftest import ROOT, refused
 from playwright.sync_api import sync_playwright
 
 import kvledger as kv
@@ -58,7 +58,6 @@ from proofbook import showing
 from proofbook.files import whole_folder
 from proofbook.showing.tables import csv_bytes
 
-ROOT = Path(__file__).resolve().parent.parent
 MEMORY = ("--model", "Llama-3.1-8B", "--kv-memory", "8GiB")
 
 
@@ -756,6 +755,7 @@ def test_fits_counts_and_charges_are_those_of_the_ledgers() -> None:
     assert fits.loc["reserve the maximum", "fit"] == 992 // 128
     assert fits.loc["pages of 16", "MiB_per_request"] == 128 * Fraction(131072, 2**20)
     work = deployment([100] * 8, [29] * 8, memory=131072 * 1000)
+    fits = tables.fitting(work, tables.ledgers(work)).set_index("policy")
     assert fits.loc["pages of 16", "fit"] == 992 // 144
     assert fits.loc["reserve the maximum", "fit"] == 992 // 256
     assert fits.loc["reserve the maximum", "unused_share"] == Fraction(127, 256)
@@ -816,6 +816,8 @@ def test_the_decision_names_its_device_or_says_why_there_is_none(
     assert findings.costs(decision)["read_slots"].isna().all()
     record = made_record("cuda")
     write_made(tmp_path, record)
+    decision = findings.decision_of(work)
+    text = findings.decided(decision)
     assert "In time alone, page" in text
     assert f"Reading was measured on {record.label}" in text
     assert findings.costs(decision)["read_slots"].notna().all()

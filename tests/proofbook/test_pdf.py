@@ -528,6 +528,7 @@ def test_ids_that_chapters_share_become_each_chapters_own() -> None:
     figure = '<figure id="f"><span class="caption-number">Fig. 1</span><span class="caption-text">T'
     pages = {"figures": f"<h1>A</h1>{figure}</span></figure>", "contents": "<h1>B</h1>"}
     soup = BeautifulSoup(one(pages), "html.parser")
+    ids = [str(tag["id"]) for tag in soup.find_all(id=True)]
     assert len(ids) == len(set(ids))
     assert {"figures", "contents", "f"} <= set(ids)
 
