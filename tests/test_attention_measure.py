@@ -444,15 +444,14 @@ def test_host_work_counts_what_it_did_and_stops_in_time() -> None:
 
 
 # --------------------------------------------------------------------------- the machine
-def test_the_largest_cache_that_the_system_shows(tmp_path: Path) -> None:
+def test_the_largest_cache_is_read_and_a_containers_limit_counts(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
     for index, size in enumerate(["32K", "1024K", "36M", "512"]):
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
     assert machine.cpu_cache_bytes(tmp_path) == 36 * 2**20
     refused("no cache sizes; accepted: Linux", machine.cpu_cache_bytes, tmp_path / "none")
-
-
-def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(machine, "_CGROUP_FOLDER", tmp_path)
     assert machine.free_bytes(CPU) > 0
     (tmp_path / "memory.max").write_text("1000000\n")

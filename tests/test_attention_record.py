@@ -212,8 +212,8 @@ def test_a_ratio_and_a_share_by_hand() -> None:
 
 
 def test_a_record_counts_pages_and_host_work_and_says_what_it_is(record: Record) -> None:
-    record = made_record(cases=[made_trace_case(LLAMA3, [5, 16, 17])])
-    assert next(t for t in record.timings if t.page_size == 16).pages == 1 + 1 + 2
+    traced = made_record(cases=[made_trace_case(LLAMA3, [5, 16, 17])])
+    assert next(t for t in traced.timings if t.page_size == 16).pages == 1 + 1 + 2
     work = HostTiming("hash_pages", 16, 1, 64, 4, "pages", (1.0, 3.0, 2.0))
     none = replace(work, what="allocate_pages", units=0)
     frame = replace(made_record(), host=(work, none)).host_frame().set_index("what")

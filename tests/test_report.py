@@ -601,10 +601,8 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "latex2mathml.converter", None)
     monkeypatch.delitem(sys.modules, "kvledger.report.report_page", raising=False)
     settings = Settings("azure_code_2023", "Llama-3.1-8B", "1GiB")
-    with pytest.raises(
-        LedgerError, match=r"latex2mathml.* is not installed; accepted: pip install"
-    ):
-        write_report(settings, tmp_path / "out")
+    missing = r"latex2mathml.* is not installed; accepted: pip install"
+    refused(missing, write_report, settings, tmp_path / "out")
     assert leftovers(tmp_path) == []
 
 
@@ -772,14 +770,11 @@ def test_fits_counts_and_charges_are_those_of_the_ledgers() -> None:
         assert each.best == best.page_size
         assert each.excess == kv.cost(work.total, 24, each.c) / best.cost - 1
         assert each.c == Fraction(each.bytes_per_page, 131072)
-
-
-def test_a_memory_for_less_than_a_page_is_an_error() -> None:
     with pytest.raises(LedgerError, match=r"kv_memory is 1024 bytes; accepted: room for a page"):
         deployment([5], [4], memory=1024)
 
 
-def test_a_prefix_cache_that_cannot_be_replayed_is_said() -> None:
+def test_what_is_not_replayed_and_which_rows_are_left_out_is_said() -> None:
     work = ODD["ids of another chain"]()
     growth = tables.grow(work)
     assert "pages of 16, prefix cache" in growth.left_out
@@ -787,9 +782,6 @@ def test_a_prefix_cache_that_cannot_be_replayed_is_said() -> None:
     assert (
         "Not replayed is “pages of 16, prefix cache”: the page ids of the trace do not fit." in text
     )
-
-
-def test_left_out_rows_are_given_by_reason() -> None:
     work = deployment([5], [4])
     assert findings.left_out(work) == "No row of it was left out."
     work = Deployment(
