@@ -122,7 +122,7 @@ def test_the_explorer_has_the_same_colours() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["proofbook/pages/assets/kvledger.css", "kvledger/report/assets/page.css"]
+    "name", ["proofbook/pages/assets/book.css", "kvledger/report/assets/page.css"]
 )
 def test_pages_wear_no_colour_of_a_part(name: str) -> None:
     assert not hexes((ROOT / "src" / name).read_text("utf-8")) & set(COLOURS.values())

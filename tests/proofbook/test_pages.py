@@ -111,7 +111,7 @@ def test_a_cited_number_leads_to_its_reference_and_a_measured_one_to_no_page(
 def test_pages_without_anything_to_show_load_no_script(pages_book: Book) -> None:
     for page in PAGES:
         wanted = page in {"start", "slots", "words"}
-        assert ("kvledger-page.js" in pages_book.page(page)) == wanted, page
+        assert ("page.js" in pages_book.page(page)) == wanted, page
     for name in (*number_roles.SCRIPTS, "vendor/floating-ui.LICENSE.txt"):
         assert (pages_book.html / "_static" / name).is_file()
 

@@ -416,7 +416,7 @@ def test_a_wrong_address_helps(
         # Every style and script came, from however deep the address was.
         inner = [url.split("?")[0].removeprefix(f"{origin}{prefix}") for url in asked[1:]]
         assert [name for name in inner if not (book.html / name).is_file()] == []
-        assert any(name.endswith("kvledger.css") for name in inner)
+        assert any(name.endswith("book.css") for name in inner)
         links = page.locator("article a[href], .bd-sidebar-primary a[href]")
         hrefs = [urlsplit(h).path for h in links.evaluate_all("(all) => all.map((a) => a.href)")]
         assert len(hrefs) > 5

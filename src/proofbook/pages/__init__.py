@@ -63,7 +63,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("myst_nb")
     for part in (addresses, number_roles, exhibits, mathematics, page_checks, changelog, access):
         part.setup(app)
-    app.add_css_file("kvledger.css", priority=900)
+    app.add_css_file("book.css", priority=900)
     app.add_css_file("print.css", priority=980, media="print")
     app.connect("config-inited", _configure, priority=100)
     app.connect("env-updated", _write_all)

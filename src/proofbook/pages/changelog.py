@@ -1,6 +1,6 @@
 """The page that lists what changed: from each release to the next, and from the last to this book.
 
-The directive ``kvledger-changes`` writes what ``kvledger diff`` writes, from the catalogue of the
+The directive ``kv-changes`` writes what the comparison writes, from the catalogue of the
 book that is being built.
 """
 
@@ -53,7 +53,7 @@ def heading(changes: Changes) -> str:
 
 
 class ChangesDirective(SphinxDirective):
-    """``kvledger-changes``: a section for each release, and one for the book as it is."""
+    """``kv-changes``: a section for each release, and one for the book as it is."""
 
     def run(self) -> list[nodes.Node]:
         """Return the sections, or a warning that says what cannot be read."""
@@ -127,6 +127,6 @@ def _read_again(
 
 def setup(app: Sphinx) -> None:
     """Add the directive."""
-    app.add_directive("kvledger-changes", ChangesDirective)
+    app.add_directive("kv-changes", ChangesDirective)
     app.add_post_transform(LinksToEntries)
     app.connect("env-get-outdated", _read_again)

@@ -1,7 +1,7 @@
 """Numbers in the prose: each shows its kind, leads to all that is known of it, and has a card.
 
 A number that nobody made is a warning. All that the cards of a page say, of numbers and of terms of
-the glossary, stands once in the page, as JSON; ``kvledger-page.js`` makes the one card that is
+the glossary, stands once in the page, as JSON; ``page.js`` makes the one card that is
 shown.
 """
 
@@ -59,7 +59,7 @@ KINDS: dict[str, tuple[str, str]] = {
 #: For cards, and for citations that copy themselves. The first two place the card.
 SCRIPTS = (
     *("vendor/floating-ui.core.umd.min.js", "vendor/floating-ui.dom.umd.min.js"),
-    "kvledger-page.js",
+    "page.js",
 )
 
 

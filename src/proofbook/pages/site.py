@@ -144,8 +144,8 @@ class EntryDomain(Domain):
     not among them. It also keeps an index of named objects with the place of each.
     """
 
-    name = "kvledger"
-    label = "kvledger"
+    name = "proofbook"
+    label = "proofbook"
     object_types: ClassVar[dict[str, ObjType]] = {what: ObjType(what) for what in get_args(What)}
 
     def get_objects(self) -> Iterable[tuple[str, str, str, str, str, int]]:
@@ -208,7 +208,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("notfound.extension")
     app.add_domain(EntryDomain)
     app.add_js_file(None, body=EARLY, priority=1)
-    app.add_css_file("kvledger-site.css", priority=910)
+    app.add_css_file("site.css", priority=910)
     app.connect("config-inited", _configure, priority=90)
     app.connect("html-page-context", _card, priority=400)
     app.connect("html-page-context", _without_address, priority=600)
