@@ -23,7 +23,7 @@ from conftest import ROOT, Book, refused_input
 from playwright.sync_api import sync_playwright
 
 from proofbook.build import printing
-from proofbook.build.one_page import LEFT_OUT, Chapter, Cover, assemble, book_plan
+from proofbook.build.one_page import LEFT_OUT, BoundChapter, Cover, assemble, book_plan
 from proofbook.build.printing import destinations, elements, page_numbers, print_settled
 from proofbook.catalogue.check_records import DIGESTS_FILE, Check, write_checks
 from proofbook.errors import InputError
@@ -59,7 +59,7 @@ class Printed(NamedTuple):
     def file(self) -> Path:
         return self.site / f"{this_project(self.root).name}.pdf"
 
-    def chapters(self) -> list[Chapter]:
+    def chapters(self) -> list[BoundChapter]:
         return book_plan(yaml.safe_load((self.root / "_toc.yml").read_text(encoding="utf-8")))
 
     def articles(self) -> list[Tag]:
@@ -501,7 +501,7 @@ def test_a_wide_table_shrinks_first_and_then_lies_on_its_side(
 
 # ---------------------------------------------------------------- one document of many pages
 def one(pages: dict[str, str], **options: Any) -> str:
-    plan = [Chapter(name, 1, None) for name in pages]
+    plan = [BoundChapter(name, 1, None) for name in pages]
     wrapped = {name: f"<article>{text}</article>" for name, text in pages.items()}
     return assemble(wrapped, plan, COVER, **options)({})
 
@@ -602,15 +602,17 @@ def test_code_is_printed_with_its_answer_and_not_without() -> None:
 
 def test_a_missing_page_and_a_page_without_article_are_named() -> None:
     with pytest.raises(InputError, match="no page b; the table of contents lists it"):
-        assemble({}, [Chapter("b", 1, None)], COVER)
+        assemble({}, [BoundChapter("b", 1, None)], COVER)
     with pytest.raises(InputError, match=r"b.html has no <article>"):
-        assemble({"b": "<p>x</p>"}, [Chapter("b", 1, None)], COVER)
+        assemble({"b": "<p>x</p>"}, [BoundChapter("b", 1, None)], COVER)
 
 
 def test_titles_cannot_break_out_of_the_style_or_the_head() -> None:
     odd = Cover('B "x" </style><b>', "A & B", "en", "1", "ab" * 32, "CC", "Never.", "2026")
     head = assemble(
-        {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'}, [Chapter("a", 1, None)], odd
+        {"a": '<article><h1>A "q" \\ &lt;/style&gt;</h1></article>'},
+        [BoundChapter("a", 1, None)],
+        odd,
     )({}).split("</head>")[0]
     assert head.count("</style>") == 1
     assert "<b>" not in head
@@ -625,10 +627,10 @@ def test_plan_follows_parts_chapters_and_sections() -> None:
         ],
     }
     assert book_plan(toc) == [
-        Chapter("index", 1, None),
-        Chapter("a", 2, "One"),
-        Chapter("b", 3, "One"),
-        Chapter("c", 1, None),
+        BoundChapter("index", 1, None),
+        BoundChapter("a", 2, "One"),
+        BoundChapter("b", 3, "One"),
+        BoundChapter("c", 1, None),
     ]
 
 

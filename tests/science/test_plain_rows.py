@@ -15,7 +15,7 @@ from kvledger.traces import load_lengths, load_trace, plain_rows
 from kvledger.traces.forms import Columns, Tally
 from kvledger.traces.plain_rows import DATE, IGNORED, OUTPUT, PROMPT, SECONDS, TOTAL, parse_table
 from kvledger.traces.streams import Block
-from kvledger.traces.text_tables import TABLES, Table, TextReader, date_nanoseconds
+from kvledger.traces.text_tables import TABLES, TableColumns, TextReader, date_nanoseconds
 
 
 def parse(data: str, *roles: int, **options: Any) -> tuple[list[Any], ...] | None:
@@ -171,7 +171,7 @@ BLOCKS = st.lists(st.lists(FIELD, min_size=1, max_size=4).map(",".join), max_siz
 @given(BLOCKS, st.sampled_from(["", "\n", "\r\n"]))
 @settings(max_examples=300)
 def test_both_readers_agree_on_noise(name: str, rows: list[str], end: str) -> None:
-    table = TABLES.get(name, Table("length", None))
+    table = TABLES.get(name, TableColumns("length", None))
     columns = [c for c in (table.time, table.prompt, table.output, table.total) if c is not None]
     block = Block(1, ("\n".join(rows) + end).encode())
     reader = TextReader("trace", name, table, columns, Tally())
@@ -186,7 +186,7 @@ def test_both_readers_agree_on_noise(name: str, rows: list[str], end: str) -> No
 
 @given(st.text("0123456789, \t\n\rx", max_size=30))
 def test_lengths_on_one_line_agree(text: str) -> None:
-    table = Table("length", None)
+    table = TableColumns("length", None)
     reader = TextReader("trace", "lengths", table, ["length"], Tally(), several=True)
     fast = reader.parser()(Block(1, text.encode()))
     if fast is not None:

@@ -14,12 +14,12 @@ from kvledger.accounting.survey import TRACE_LABELS
 from kvledger.chapters.attention_report import (
     NOTHING,
     PLACED,
+    measured_text,
     peer_label,
     quartiles,
     ratios,
     rows_or_nothing,
     share,
-    shown,
     sweep_of,
     view,
 )
@@ -59,9 +59,9 @@ def verdict(record: Record | None) -> str:
         return "Whether the times lie on a line is open."
     size = cost.tokens / cost.residual_pages
     worst = (
-        f"the page size furthest from it, about {shown(size, '.0f')}, is off by "
-        f"{shown(cost.residual_share, '.1%')}, and its repetitions spread by "
-        f"{shown(cost.spread_share, '.1%')}"
+        f"the page size furthest from it, about {measured_text(size, '.0f')}, is off by "
+        f"{measured_text(cost.residual_share, '.1%')}, and its repetitions spread by "
+        f"{measured_text(cost.spread_share, '.1%')}"
     )
     if cost.straight:
         return f"The line describes the times: {worst}."
@@ -83,8 +83,8 @@ def interval(cost: PageCost | None) -> str:
 
 
 def _with_interval(cost: PageCost | StepCost, form: str = "{} to {}") -> str:
-    ends = form.format(shown(cost.c_low, ".3f"), shown(cost.c_high, ".3f"))
-    return f"{shown(cost.c_slots, '.3f')} ({ends})"
+    ends = form.format(measured_text(cost.c_low, ".3f"), measured_text(cost.c_high, ".3f"))
+    return f"{measured_text(cost.c_slots, '.3f')} ({ends})"
 
 
 def points(record: Record | None) -> pd.DataFrame:

@@ -387,7 +387,9 @@ def line(frame: pd.DataFrame, *, title: str) -> Figure:
 
 
 def _c(part: pd.DataFrame) -> str:
-    c, low, high = (report.shown(part[name].iloc[0], ".3f") for name in ("c", "c_low", "c_high"))
+    c, low, high = (
+        report.measured_text(part[name].iloc[0], ".3f") for name in ("c", "c_low", "c_high")
+    )
     return f"{c} ({low} to {high}) token slots a page"
 
 

@@ -60,12 +60,12 @@ def peer_label(peer: str) -> str:
     return PEERS.get(peer, peer)
 
 
-def shown(value: float | None, fmt: str) -> str:
+def measured_text(value: float | None, fmt: str) -> str:
     """Write a value, or that there is none.
 
     Examples
     --------
-    >>> shown(1.25, ".1f"), shown(None, ".1f"), shown(float("nan"), ".1f")
+    >>> measured_text(1.25, ".1f"), measured_text(None, ".1f"), measured_text(float("nan"), ".1f")
     ('1.2', 'not measured', 'not measured')
     """
     return NOTHING if value is None or not np.isfinite(value) else format_value(value, fmt)
@@ -378,7 +378,7 @@ def host_microseconds(record: Record | None, what: str, page_size: int) -> str:
     """Write the microseconds of one piece of host work at one page size."""
     frame = host_work(record)
     found = frame[(frame["what"] == HOST[what][0]) & (frame["page_size"] == page_size)]
-    return NOTHING if found.empty else shown(float(found["us"].iloc[0]), ",.3g")
+    return NOTHING if found.empty else measured_text(float(found["us"].iloc[0]), ",.3g")
 
 
 def host_requests(record: Record | None) -> str:

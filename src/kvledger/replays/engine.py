@@ -28,7 +28,7 @@ COUNTED, CACHED, FIRST_FIT, BEST_FIT, BUDDY = range(5)
 WAITING, RUNNING, FINISHED, REFUSED = range(4)
 
 
-class Columns(NamedTuple):
+class StepColumns(NamedTuple):
     """Where each column of a recorded step stands.
 
     From ``admitted`` on, they count what happened since the step recorded before.
@@ -62,8 +62,8 @@ class Columns(NamedTuple):
     evictions: int
 
 
-COLUMNS = Columns._fields
-C = Columns(*range(len(COLUMNS)))
+COLUMNS = StepColumns._fields
+C = StepColumns(*range(len(COLUMNS)))
 
 # Counters of a pool: pages or slots free and held, further holders of shared pages, free pages that
 # can be found; what happened since the last record.

@@ -18,7 +18,7 @@ from kvledger.accounting.metadata import c_for_page_size
 from kvledger.replays.growth import PARTS, mean_shares
 from kvledger.replays.policies import Saturated
 from kvledger.report.deployment import FOLDER_VARIABLE, Deployment
-from kvledger.report.report_tables import Growth
+from kvledger.report.report_tables import ReplayedGrowth
 from proofbook.files import write_whole
 from proofbook.formats import format_value, is_missing
 from proofbook.plaintext import counted, exact, listed
@@ -132,7 +132,7 @@ def shared(work: Deployment, frame: pd.DataFrame | None) -> str:
     return text
 
 
-def replayed(work: Deployment, growth: Growth) -> str:
+def replayed(work: Deployment, growth: ReplayedGrowth) -> str:
     """Say what was replayed, and on what clock."""
     if growth.nothing:
         return f"Nothing is replayed: {growth.nothing}."
@@ -148,7 +148,7 @@ def replayed(work: Deployment, growth: Growth) -> str:
     )
 
 
-def grown(growth: Growth) -> str:
+def grown(growth: ReplayedGrowth) -> str:
     """Say which policy keeps most of the pool in use, and what full memory cost it."""
     if not growth.named:
         return "So nothing is said of growth over time."

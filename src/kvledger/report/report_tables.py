@@ -184,7 +184,7 @@ def break_evens(work: Deployment) -> pd.DataFrame:
 _OUTPUTS_RECORDED_WHOLE = 20_000_000
 
 
-class Growth(NamedTuple):
+class ReplayedGrowth(NamedTuple):
     """What was replayed.
 
     ``named`` has a replay for each policy, on ``clock``; ``left_out`` says of the others why they
@@ -202,7 +202,7 @@ class Growth(NamedTuple):
         return "steps" if isinstance(self.clock, Saturated) else "seconds"
 
 
-def grow(work: Deployment) -> Growth:
+def grow(work: Deployment) -> ReplayedGrowth:
     """Replay the first arrivals under reservations and under pages.
 
     Requests come at their times; where the trace has none, all wait from the start. A policy under
@@ -211,9 +211,9 @@ def grow(work: Deployment) -> Growth:
     trace = work.arrivals
     if trace is None:
         why = "of this trace only the lengths are known, not the order"
-        return Growth({}, Saturated(), {}, why)
+        return ReplayedGrowth({}, Saturated(), {}, why)
     if not trace.output_tokens.any():
-        return Growth({}, Saturated(), {}, "no request has an output, so none grows")
+        return ReplayedGrowth({}, Saturated(), {}, "no request has an output, so none grows")
     clock: Clock = Saturated() if trace.arrival_s is None else Arrivals(*work.step_s)
     named: dict[str, Replay] = {}
     left_out: dict[str, str] = {}
@@ -244,4 +244,4 @@ def grow(work: Deployment) -> Growth:
             named[name] = result
         else:
             left_out[name] = "not one request fits the pool"
-    return Growth(named, clock, left_out, "" if named else "not one request fits the pool")
+    return ReplayedGrowth(named, clock, left_out, "" if named else "not one request fits the pool")

@@ -84,7 +84,7 @@ class Field(NamedTuple):
         return self.value
 
 
-class Record(NamedTuple):
+class JsonRecord(NamedTuple):
     """One JSON object, and the file and line in which it begins."""
 
     where: str
@@ -166,7 +166,7 @@ def read_json(
     return Reading(rows, tally, page_ids_size=size)
 
 
-def _of_one_kind(label: str, found: Iterator[Record], format: str) -> Iterator[Record]:
+def _of_one_kind(label: str, found: Iterator[JsonRecord], format: str) -> Iterator[JsonRecord]:
     for record in found:
         kind = _kind(record.fields)
         if kind is not None and kind != format:
@@ -188,7 +188,7 @@ def _is_response(fields: dict[str, Any]) -> bool:
     return "usage" in fields or fields.get("object") in _OBJECTS
 
 
-def _format_of(record: Record) -> str:
+def _format_of(record: JsonRecord) -> str:
     fields = record.fields
     if (kind := _kind(fields)) is not None:
         return kind
@@ -208,7 +208,7 @@ def _format_of(record: Record) -> str:
 # --------------------------------------------------------------------------- objects and arrays
 
 
-def _records(label: str, blocks: Iterator[Block], tally: Tally) -> Iterator[Record]:
+def _records(label: str, blocks: Iterator[Block], tally: Tally) -> Iterator[JsonRecord]:
     """Yield the objects of a file, one by one."""
     is_first = True
     for block in blocks:
@@ -225,7 +225,7 @@ def _records(label: str, blocks: Iterator[Block], tally: Tally) -> Iterator[Reco
                     begun = Block(line, b"\n".join(lines[line - block.first_line :]))
                     whole_file = _one_object(label, chain([begun], blocks))
                     if whole_file is not None:
-                        yield Record(where, line, whole_file)
+                        yield JsonRecord(where, line, whole_file)
                         return
                 elif text.lstrip()[:1] not in (b"{", b"["):
                     mixed(label, line, shown(text.decode("utf-8").strip()), "JSON")
@@ -240,7 +240,7 @@ def _records(label: str, blocks: Iterator[Block], tally: Tally) -> Iterator[Reco
                     "a line"
                 )
             is_first = False
-            yield Record(where, line, fields)
+            yield JsonRecord(where, line, fields)
 
 
 def _one_object(label: str, blocks: Iterable[Block]) -> dict[str, Any] | None:
@@ -308,8 +308,8 @@ def _array_rows(label: str, blocks: Iterable[Block], tally: Tally) -> RowStream:
 
 
 def _rows(
-    found: Iterable[Record],
-    read: Callable[[Record], Request],
+    found: Iterable[JsonRecord],
+    read: Callable[[JsonRecord], Request],
     tally: Tally,
     units_per_second: int,
 ) -> RowStream:
@@ -365,7 +365,7 @@ class _RequestReader:
         self._with_ids: bool | None = None
         self._last_time: float | int | None = None
 
-    def request(self, record: Record) -> Request:
+    def request(self, record: JsonRecord) -> Request:
         prompt, output = _tokens(
             record.field("input_length", self._format), record.field("output_length", self._format)
         )
@@ -379,7 +379,7 @@ class _RequestReader:
         self._with_ids, self._last_time = ids is not None, time
         return Request(prompt, output, time, ids)
 
-    def _ids(self, record: Record, prompt: int) -> tuple[int, ...] | None:
+    def _ids(self, record: JsonRecord, prompt: int) -> tuple[int, ...] | None:
         if "hash_ids" not in record.fields and not self._with_ids:
             return None
         ids_field = record.field("hash_ids", self._format)
@@ -401,7 +401,7 @@ class _RequestReader:
         return tuple(ids)
 
 
-def _response(record: Record) -> Request:
+def _response(record: JsonRecord) -> Request:
     """Read one response of the chat, completions, embeddings or Responses endpoint."""
     body = _body(record)
     if body.get("error"):
@@ -428,7 +428,7 @@ def _response(record: Record) -> Request:
     return Request(prompt, output, time)
 
 
-def _body(record: Record) -> dict[str, Any]:
+def _body(record: JsonRecord) -> dict[str, Any]:
     """Return the response object: the line itself, or what a line of a batch's output holds."""
     fields = record.fields
     if "custom_id" not in fields:
@@ -450,7 +450,7 @@ def _body(record: Record) -> dict[str, Any]:
     return record.of("body", response["body"]).object()
 
 
-def _usage_tokens(usage: Record, *, has_output: bool) -> tuple[int, int]:
+def _usage_tokens(usage: JsonRecord, *, has_output: bool) -> tuple[int, int]:
     names = next((pair for pair in _USAGE_NAMES if pair[0] in usage.fields), _USAGE_NAMES[0])
     if not has_output:  # embeddings
         usage = usage._replace(fields={names[1]: 0, **usage.fields})
@@ -471,7 +471,7 @@ def _usage_tokens(usage: Record, *, has_output: bool) -> tuple[int, int]:
 # --------------------------------------------------------------------------- one run a record
 
 
-def _runs(found: Iterable[Record], tally: Tally) -> RowStream:
+def _runs(found: Iterable[JsonRecord], tally: Tally) -> RowStream:
     """Yield the requests of each run of a serving benchmark."""
     for number, record in enumerate(found):
         run = _run(record, tally)
@@ -479,7 +479,7 @@ def _runs(found: Iterable[Record], tally: Tally) -> RowStream:
         yield run if number == 0 else run._replace(arrival_s=None)
 
 
-def _run(record: Record, tally: Tally) -> Rows:
+def _run(record: JsonRecord, tally: Tally) -> Rows:
     """Read one run."""
     lists = _lists(record)
     inputs, outputs = lists["input_lens"].value, lists["output_lens"].value
@@ -511,7 +511,7 @@ def _run(record: Record, tally: Tally) -> Rows:
     )
 
 
-def _lists(record: Record) -> dict[str, Field]:
+def _lists(record: JsonRecord) -> dict[str, Field]:
     """Return the lists of a run, all of one length."""
     lists = {name: record.field(name, "benchmark") for name in ("input_lens", "output_lens")}
     for name in ("start_times", "errors"):

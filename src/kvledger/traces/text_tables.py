@@ -40,7 +40,7 @@ from kvledger.traces.forms import (
 from kvledger.traces.streams import LONGEST_LINE_BYTES, Block, Source
 
 
-class Table(NamedTuple):
+class TableColumns(NamedTuple):
     """Columns of one format. Every required column is named here and nowhere else."""
 
     prompt: str
@@ -65,17 +65,19 @@ class Table(NamedTuple):
         return {role: columns.index(name) for role, name in names.items() if name in columns}
 
 
-TABLES: dict[str, Table] = {
-    "azure": Table("ContextTokens", "GeneratedTokens", "TIMESTAMP", time_is_date=True),
-    "burstgpt": Table("Request tokens", "Response tokens", "Timestamp", zero_output_failed=True),
-    "prefill_decode": Table(
+TABLES: dict[str, TableColumns] = {
+    "azure": TableColumns("ContextTokens", "GeneratedTokens", "TIMESTAMP", time_is_date=True),
+    "burstgpt": TableColumns(
+        "Request tokens", "Response tokens", "Timestamp", zero_output_failed=True
+    ),
+    "prefill_decode": TableColumns(
         "num_prefill_tokens",
         "num_decode_tokens",
         "arrived_at",
         time_required=False,
         total="num_total_tokens",
     ),
-    "tokens": Table("prompt_tokens", "output_tokens", "arrival_s", time_required=False),
+    "tokens": TableColumns("prompt_tokens", "output_tokens", "arrival_s", time_required=False),
 }
 _KNOWN_COLUMNS = frozenset(column for table in TABLES.values() for column in table.required)
 
@@ -97,7 +99,7 @@ _FEW_BLOCKS = 2
 
 def format_and_table(
     where: str, format: str | None, columns: list[str], *, has_header: bool = True
-) -> tuple[str, Table]:
+) -> tuple[str, TableColumns]:
     """Return the format, found from the columns unless given, and its columns, all there."""
     if format is None:
         format = _format_of(where, columns) if has_header else "lengths"
@@ -106,7 +108,7 @@ def format_and_table(
             raise LedgerError(
                 f"{where}: {len(columns)} columns; accepted as lengths: {TRACE_FORMATS['lengths']}"
             )
-        return format, Table(columns[0], None)
+        return format, TableColumns(columns[0], None)
     table = TABLES[format]
     for column in table.required:
         if column not in columns:
@@ -169,7 +171,7 @@ class TableReader:
 
     label: str
     format: str
-    table: Table
+    table: TableColumns
     columns: list[str]
     tally: Tally
     has_header: bool = True

@@ -37,7 +37,7 @@ from proofbook.catalogue.check_records import (
     compared,
     joined_digest,
     read_checks,
-    shown,
+    shown_entries,
     write_checks,
 )
 from proofbook.contents import find_root, input_files
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "cells": sum(c.cell_type == "code" for c in item.parent.nb.cells),
             "number": item.cell_num,
             "digest": cell_digest(item.cell),
-            "shown": [list(each) for each in shown(item.cell.outputs)],
+            "shown": [list(each) for each in shown_entries(item.cell.outputs)],
         }
         item.user_properties.append((CELL, about))
 

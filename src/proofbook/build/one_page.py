@@ -64,7 +64,7 @@ class Heading(NamedTuple):
     target: str
 
 
-class Chapter(NamedTuple):
+class BoundChapter(NamedTuple):
     """One page of the book, in the order of its table of contents."""
 
     name: str
@@ -97,7 +97,7 @@ class Cover(NamedTuple):
     year: str
 
 
-def book_plan(toc: Mapping[str, Any]) -> list[Chapter]:
+def book_plan(toc: Mapping[str, Any]) -> list[BoundChapter]:
     """Return the chapters that a table of contents lists, with their part and level.
 
     Examples
@@ -106,12 +106,12 @@ def book_plan(toc: Mapping[str, Any]) -> list[Chapter]:
     >>> [(chapter.name, chapter.level, chapter.part) for chapter in book_plan(toc)]
     [('index', 1, None), ('a', 2, 'One')]
     """
-    found = [Chapter(str(toc["root"]), 1, None)]
+    found = [BoundChapter(str(toc["root"]), 1, None)]
 
     def add(entries: Sequence[Mapping[str, Any]], level: int, part: str | None) -> None:
         for entry in entries:
             if "file" in entry:
-                found.append(Chapter(str(entry["file"]), level, part))
+                found.append(BoundChapter(str(entry["file"]), level, part))
                 add(entry.get("sections", ()), level + 1, part)
 
     for part in (*toc.get("parts", ()), toc):
@@ -122,7 +122,7 @@ def book_plan(toc: Mapping[str, Any]) -> list[Chapter]:
 
 def assemble(
     pages: Mapping[str, str],
-    plan: Sequence[Chapter],
+    plan: Sequence[BoundChapter],
     cover: Cover,
     *,
     titles: Mapping[str, str] | None = None,
@@ -134,7 +134,7 @@ def assemble(
     ----------
     pages : mapping of str to str
         The HTML of each page by its name, such as ``chapters/index``.
-    plan, cover : sequence of Chapter, Cover
+    plan, cover : sequence of BoundChapter, Cover
         The order of the pages, and what the first leaf says.
     titles : mapping of str to str, optional
         What each figure says, by its id, for the list of figures.
@@ -155,7 +155,7 @@ def assemble(
     --------
     >>> text = '<article><section id="a"><h1>Slots</h1><p>See <a href="#a">it</a>.</p></section>'
     >>> cover = Cover("Book", "A", "en", "1", "0" * 64, "CC BY 4.0", "Never.", "2026")
-    >>> document = assemble({"start": text + "</article>"}, [Chapter("start", 1, None)], cover)
+    >>> document = assemble({"start": text + "</article>"}, [BoundChapter("start", 1, None)], cover)
     >>> 'See <a href="#a">it</a>' in document({"start": 3})
     True
     """
@@ -209,7 +209,7 @@ def _ids(article: Tag) -> set[str]:
     return {str(tag["id"]) for tag in article.find_all(id=True)}
 
 
-def _new_ids(articles: Mapping[Chapter, Tag]) -> dict[tuple[str, str], str]:
+def _new_ids(articles: Mapping[BoundChapter, Tag]) -> dict[tuple[str, str], str]:
     """Make every id unique in the book: one that several pages have takes the page's name."""
     held = [(chapter, old) for chapter, article in articles.items() for old in _ids(article)]
     taken = Counter([old for _, old in held] + [chapter.stem for chapter in articles])
@@ -229,7 +229,7 @@ def _rename(page: str, article: Tag, new: Mapping[tuple[str, str], str]) -> None
 
 
 def _relink(
-    chapter: Chapter,
+    chapter: BoundChapter,
     article: Tag,
     places: Mapping[str, set[str]],
     new: Mapping[tuple[str, str], str],
@@ -339,7 +339,7 @@ def _words(tag: Tag) -> str:
     return " ".join(tag.get_text().split())
 
 
-def _headings(article: Tag, chapter: Chapter) -> Iterator[Heading]:
+def _headings(article: Tag, chapter: BoundChapter) -> Iterator[Heading]:
     for tag in article.find_all(_HEADING):
         level = int(tag.name[1])
         holder = tag if tag.get("id") else tag.find_parent(id=True)
@@ -362,7 +362,7 @@ def _css_text(text: str) -> str:
     return '"' + escaped.replace("<", "\\3c ") + '"'
 
 
-def _page_rules(cover: Cover, articles: Mapping[Chapter, Tag]) -> str:
+def _page_rules(cover: Cover, articles: Mapping[BoundChapter, Tag]) -> str:
     """Return a running header for each chapter: CSS cannot take it from a heading in Chromium."""
     rules = {}
     for chapter, article in articles.items():

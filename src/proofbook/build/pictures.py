@@ -28,7 +28,7 @@ _EXTRA = "accepted: an environment with the packages that the book is made with"
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Provenance:
     """A stamp beside the catalogue's entry of the same id, where there is one."""
 
     stamp: Mapping[str, Any]
@@ -71,7 +71,7 @@ class Trace:
         )
 
 
-def trace(stamp: Mapping[str, Any], catalogue: Catalogue) -> Trace:
+def trace(stamp: Mapping[str, Any], catalogue: Catalogue) -> Provenance:
     """Return what the catalogue says of a stamped picture.
 
     The stamp may come from a stranger: an id that is no figure's or table's is an InputError.
@@ -86,7 +86,7 @@ def trace(stamp: Mapping[str, Any], catalogue: Catalogue) -> Trace:
     id = str(stamp["id"])
     if not _ID.fullmatch(id):
         raise InputError(f"the picture's stamp has the id {shown(id)}; accepted: {_ID.pattern}")
-    return Trace(stamp, catalogue.entries.get(id), catalogue)
+    return Provenance(stamp, catalogue.entries.get(id), catalogue)
 
 
 def agree(one: object, other: object) -> bool:

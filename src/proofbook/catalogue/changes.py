@@ -32,7 +32,7 @@ _MARKS = re.compile(r"([\\`*_{}\[\]<>|$&~!@#])")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EntryChange:
     """One number, figure or table that both editions have, and in which ways it differs.
 
     ``by_text`` tells that what is shown was compared: the two digests are then of different things.
@@ -54,7 +54,7 @@ class Changes:
 
     old: Edition
     new: Edition
-    changed: tuple[Change, ...]
+    changed: tuple[EntryChange, ...]
     added: tuple[Entry, ...]
     removed: tuple[Entry, ...]
     by_text: tuple[Entry, ...]
@@ -82,7 +82,7 @@ def compare(old: Edition, new: Edition) -> Changes:
     ['From now to now: nothing changed, nothing added or removed.']
     """
     before, after = old.catalogue.entries, new.catalogue.entries
-    changed: list[Change] = []
+    changed: list[EntryChange] = []
     by_text: list[Entry] = []
     unknown: list[Entry] = []
     for other in after.values():
@@ -104,7 +104,7 @@ def compare(old: Edition, new: Edition) -> Changes:
         if one.page != other.page:
             ways.append("page")
         if ways:
-            changed.append(Change(one, other, tuple(ways), not exactly))
+            changed.append(EntryChange(one, other, tuple(ways), not exactly))
     added, removed = _without(after, before), _without(before, after)
     return Changes(old, new, tuple(changed), added, removed, tuple(by_text), tuple(unknown))
 
@@ -168,13 +168,13 @@ def summary(changes: Changes) -> list[str]:
     return sentences
 
 
-def in_words(change: Change) -> list[str]:
+def in_words(change: EntryChange) -> list[str]:
     """Say each way in which one thing differs, as ``was`` and ``is``, ready for a sentence."""
     pairs = [(_SAID[way], *_was_is(change, way)) for way in change.ways]
     return [said.format(was, now) if was else now for said, was, now in pairs]
 
 
-def _was_is(change: Change, way: Way) -> tuple[str, str]:
+def _was_is(change: EntryChange, way: Way) -> tuple[str, str]:
     old, new = change.old, change.new
     if way == "value":
         was, now = _with_unit(old), _with_unit(new)
@@ -207,7 +207,7 @@ class PageChanges(NamedTuple):
     """What differs on one page."""
 
     page: str
-    changed: list[Change]
+    changed: list[EntryChange]
     added: list[Entry]
     removed: list[Entry]
 

@@ -138,7 +138,7 @@ def compared(outputs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return found
 
 
-def shown(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[What, str]]:
+def shown_entries(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[What, str]]:
     """Yield the numbers, tables and figures that outputs show, by their ids."""
     for output in outputs:
         found = identity(output.get("data", {}), output.get("metadata", {}))
