@@ -10,8 +10,9 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -315,11 +316,13 @@ class TextReader(TableReader):
     def read(self, blocks: Iterator[Block]) -> RowStream:
         """Yield the requests of every block, in order."""
         head = list(islice(blocks, _FEW_BLOCKS + 1))
-        parsed: Iterable[tuple[Block, Columns | None]] = ((block, None) for block in head)
-        if len(head) > _FEW_BLOCKS:
-            parsed = _in_order(self.parser(), chain(head, blocks))
-        for block, columns in parsed:
-            yield self.requests(columns, partial(self.slowly, block))
+        if len(head) <= _FEW_BLOCKS:
+            yield from (self.requests(None, partial(self.slowly, block)) for block in head)
+            return
+        # Closed here: an error's traceback would keep its threads until the next collection.
+        with closing(_in_order(self.parser(), chain(head, blocks))) as parsed:
+            for block, columns in parsed:
+                yield self.requests(columns, partial(self.slowly, block))
 
     def parser(self) -> Callable[[Block], Columns | None]:
         """Return what parses a block at once; it returns None where anything is unusual."""
@@ -407,7 +410,7 @@ def _numbers(text: str) -> list[str]:
 
 def _in_order(
     work: Callable[[Block], Columns | None], blocks: Iterable[Block]
-) -> Iterator[tuple[Block, Columns | None]]:
+) -> Generator[tuple[Block, Columns | None], None, None]:
     """Work on some blocks at a time, on all cores, and yield the results in order."""
     cores = min(os.cpu_count() or 1, 8)
     waiting: deque[tuple[Block, Future[Columns | None]]] = deque()
