@@ -96,13 +96,16 @@ def run_stale(root: Path, jobs: int | None = None) -> list[Run]:
         times = root / "_build" / "seconds.json"
         seconds = json.loads(times.read_text(encoding="utf-8")) if times.is_file() else {}
         stale.sort(key=lambda run: -seconds.get(run.path.name, 1e9))  # the longest first
-        with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
+        pool = ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0)))
+        try:
             for done in as_completed([pool.submit(_new_run, run, folder) for run in stale]):
                 run = done.result()
                 runs[run.path] = run
                 how = "FAILED" if run.error else "done"
                 say(f"  {run.path.name}: {how} in {run.seconds:.1f} s")
                 seconds[run.path.name] = run.seconds
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C or an error no other one begins
         write_whole(times, json.dumps(seconds, indent=1, sort_keys=True).encode())
     ordered = list(runs.values())
     failed = [f"{r.path.relative_to(root).as_posix()}, {r.error}" for r in ordered if r.error]
