@@ -100,7 +100,9 @@ def _put(stage: Path, out: Path) -> None:
         if not out.exists():
             old.rename(out)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        if out.exists():
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _check_free(out: Path) -> None:
