@@ -37,7 +37,7 @@ def parse_bytes(text: str | int, name: str = "bytes") -> int:
     Raises
     ------
     LedgerError
-        If it is no such amount, or no whole byte, or beyond 64 bits.
+        If it is no such amount, less than one byte, or beyond 64 bits.
 
     Examples
     --------
