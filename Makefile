@@ -15,7 +15,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export PYTHONNOUSERSITE := 1
 
-.PHONY: book test test-science check linkcheck notebooks benchmarks lint environment clean distclean
+.PHONY: book test test-science test-proofbook check linkcheck notebooks benchmarks lint environment clean distclean
 
 book: $(READY)
 	@$(BUILD) book
@@ -31,6 +31,11 @@ test: book
 SCIENCE := $(addprefix src/kvledger/,core traces models accounting replays)
 test-science: $(READY)
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" --doctest-modules tests/science $(SCIENCE)
+
+# The executable book as such, where kvledger cannot be imported.
+test-proofbook: $(READY)
+	@$(BIN)/python -c "import sys; sys.modules['kvledger'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))" \
+		-m "not slow" tests/proofbook
 
 # The chapters alone, and what passed is written down in chapters/checks.json.
 check: $(READY)

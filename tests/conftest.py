@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
-from kvledger.core.errors import LedgerError
 from proofbook import project, showing
 from proofbook.catalogue import Catalogue, read_catalogue
 from proofbook.contents import Place, input_files, is_current
@@ -53,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def refused(message: str, call: Callable[..., object], *arguments: Any, **named: Any) -> str:
     """Prove that a call is refused with an error of this pattern; return what it says."""
+    from kvledger import LedgerError  # where it can be imported: proofbook is tested without it
+
     with pytest.raises(LedgerError, match=message or None) as caught:
         call(*arguments, **named)
     return str(caught.value)
