@@ -195,6 +195,15 @@ def closed_form_gap(
 ) -> ClosedFormGap:
     """Compare the closed form with the exact best page size.
 
+    Parameters
+    ----------
+    lengths : sequence, array, trace, mapping or LengthTable
+        Tokens per request.
+    c : int, float, Decimal or Fraction
+        Cost of a page in token-slot equivalents.
+    page_sizes : iterable of int
+        The page sizes tested, in slots.
+
     Examples
     --------
     >>> gap = closed_form_gap([5, 9, 17], c=1, page_sizes=[1, 2, 4, 8, 16])
@@ -247,6 +256,15 @@ def c_for_page_size(
     lengths: LengthsLike, page_size: int, page_sizes: Iterable[int] = DEFAULT_PAGE_SIZES
 ) -> Interval | None:
     """Return the costs per page for which a page size is the best of those tested.
+
+    Parameters
+    ----------
+    lengths : sequence, array, trace, mapping or LengthTable
+        Tokens per request.
+    page_size : int
+        Slots per page.
+    page_sizes : iterable of int
+        The page sizes tested, in slots.
 
     Returns
     -------

@@ -258,7 +258,7 @@ def _share(units: int, ranks: int, name: str, *, copied: bool) -> int:
         return units // ranks
     if copied and units < ranks and ranks % units == 0:
         return 1
-    also = " or that it divides" if copied else ""
+    also = " or is a multiple of it" if copied else ""
     raise LedgerError(
         f"tensor_parallel is {ranks}; a number of ranks that divides the {units} {name}{also} "
         "is accepted"

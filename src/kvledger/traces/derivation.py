@@ -62,8 +62,17 @@ def load_requests(name: str) -> Trace:
     """Read a trace's requests in order, from the table derived from it.
 
     Arrivals are in whole milliseconds. Block ids are numbered anew; which are equal is as in the
-    raw trace, and so is the number of tokens they stand for. The name is ``"azure_conv_2023"`` or
-    ``"mooncake_conversation"``; any other is a LedgerError.
+    raw trace, and so is the number of tokens they stand for.
+
+    Parameters
+    ----------
+    name : str
+        ``"azure_conv_2023"`` or ``"mooncake_conversation"``.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such table.
 
     Examples
     --------
@@ -92,8 +101,13 @@ def load_requests(name: str) -> Trace:
 def load_blocks(name: str) -> pd.DataFrame:
     """Read how many blocks of a trace neighbours share.
 
-    The name is ``"mooncake_conversation"`` or ``"mooncake_synthetic"``.
+    Parameters
+    ----------
+    name : str
+        ``"mooncake_conversation"`` or ``"mooncake_synthetic"``.
 
+    Notes
+    -----
     Columns: ``window_requests`` (the last is the whole trace), ``how`` (``"groups"`` or
     ``"sliding"``, as in :func:`kvledger.neighbour_sharing`), ``blocks`` (``"all"`` hashed blocks,
     the last of a prompt usually partial, or ``"complete"`` blocks only), ``preamble`` (``"with"``
