@@ -129,15 +129,19 @@ def data_file(name: str, folder: Path | None = None) -> Path:
     return path
 
 
-@cache
-def source_digest(root: Path | None = None) -> str:
+def source_digest(root: Path | None = None, *, fresh: bool = False) -> str:
     """Return the SHA-256 of all that the book's numbers are computed from.
 
     That is every file under ``src/`` and ``data/`` and ``requirements.txt``, each with its path, of
     `root` or of this project. In an installed package, where these are not laid out so, it is the
-    package folder itself.
+    package folder itself. It is kept for a process's life, by folder, unless asked `fresh`.
     """
-    root = root or this_project().sources
+    digest = _digest_of.__wrapped__ if fresh else _digest_of
+    return digest((root or this_project().sources).resolve())
+
+
+@cache
+def _digest_of(root: Path) -> str:
     if (root / "requirements.txt").is_file():
         folders, files = [root / "src", root / "data"], [root / "requirements.txt"]
     else:

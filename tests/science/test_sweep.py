@@ -396,7 +396,12 @@ def test_a_killed_sweep(
 def test_the_source_that_a_row_depends_on() -> None:
     names = {path.relative_to(ROOT / "src" / "kvledger").as_posix() for path in MODULE._sources()}
     assert {f"replays/{name}.py" for name in ("engine", "policies", "replay", "sweep")} <= names
-    assert {"core/errors.py", "core/lengths.py", "accounting/ledger.py", "traces/trace.py"} <= names
+    assert {
+        "core/errors.py",
+        "core/lengths.py",
+        "accounting/ledger.py",
+        "traces/__init__.py",
+    } <= names
     assert not {"cli/__init__.py", "__init__.py", "replays/figure2.py"} & names
     assert not any(name.startswith("chapters/") for name in names)
     # Whatever is imported of the package in another way would be missed.

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvledger.core.errors import LedgerError
+from kvledger.core.errors import InputError, LedgerError
 from kvledger.core.units import parse_bytes
 from kvledger.models.known import load_model, load_models
 from kvledger.report.deployment import (
@@ -248,11 +248,16 @@ def prepared(notebook: Any) -> None:
     notebook.cells = cells
 
 
+def _names(error: type[Exception]) -> set[str]:
+    """Return the names of an error and of all that are errors of its kind."""
+    return {error.__name__}.union(*map(_names, error.__subclasses__()))
+
+
 def _failure(name: str, text: str, work: Path, files: Mapping[str, Path]) -> Exception:
     """Return what a cell raised, about the files as the reader named them."""
     for role, path in files.items():
         text = text.replace(str(work.resolve() / role / base_name(path)), str(path))
-    if name in ("LedgerError", "InputError"):
+    if name in _names(InputError):
         return LedgerError(text)
     if name == "DeadKernelError":
         return LedgerError(

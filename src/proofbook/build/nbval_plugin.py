@@ -164,7 +164,7 @@ class Recorder:
     def _sources(self) -> tuple[str, str]:
         data = [path for path in input_files(self.root) if self.root / "data" in path.parents]
         # The digest is kept for a process's life; what counts is that it is still the same.
-        return project.source_digest.__wrapped__(), files_digest(data, self.root)
+        return project.source_digest(fresh=True), files_digest(data, self.root)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take in one phase of one cell."""
